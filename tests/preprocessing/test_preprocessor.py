@@ -328,3 +328,43 @@ def test_a_progress_bar_is_shown_only_while_images_are_encoded(tmp_path: Path, c
     assert "encoding images" in capsys.readouterr().err
     model.predict(X)
     assert capsys.readouterr().err == ""
+
+
+# ------------------------------------------------------------------ options are checked before anything is encoded
+
+
+@pytest.mark.parametrize(
+    ("encoder", "options", "message"),
+    [
+        ("given", {"settings": {"neighbors": 5}}, "ensemble has no setting 'neighbors'; did you mean 'n_neighbors'"),
+        ("given", {"settings": {"n_neighbors": 0}}, "n_neighbors is 0; expected a whole number, 1 or more"),
+        ("given", {"method": "lgc", "settings": {"alfa": 0.5}}, "lgc has no setting 'alfa'; did you mean 'alpha'"),
+        ("given", {"settings": {"lambda2": 0.3}}, "ensemble has no setting 'lambda2'"),
+        ("auto", {"settings": {"lambda2": 0.3}}, "ensemble has no setting 'lambda2'"),
+        (
+            "auto",
+            {"settings": {"lamda2": 0.3}},
+            "ensemble has no setting 'lamda2'.*; learned_graph has no setting 'lamda2'",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_refused_before_any_image_is_encoded(
+    encoder: str, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encodes(*_: Any, **__: Any) -> Any:
+        raise AssertionError("images were encoded")
+
+    monkeypatch.setattr("samekind.preprocessing.preprocessor.extract_features", encodes)
+    X, _, y = scenes()
+    X = X.repeat(3, axis=1).repeat(3, axis=2)
+    with pytest.raises(SettingError, match=message):
+        SemiSupervisedClassifier(encoder=Halves() if encoder == "given" else "auto", **options).fit(X, y)
+
+
+@pytest.mark.parametrize("form", ["vectors", "small images", "grey images"])
+def test_settings_of_a_trained_method_are_accepted_where_no_encoder_is_used(form: str) -> None:
+    X, _, y = scenes()
+    X = {"vectors": X.reshape(len(X), -1)[:, ::30], "small images": X, "grey images": X[..., 0]}[form]
+    options: dict[str, Any] = {"epochs": "quick"} if form == "vectors" else {}
+    with pytest.raises(SettingError, match=r"^lambda2 is -1|; lambda2 is -1"):
+        SemiSupervisedClassifier(settings={"lambda2": -1}, **options).fit(X, y)

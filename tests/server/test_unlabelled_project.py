@@ -81,6 +81,22 @@ def test_colour_images_have_the_features_of_an_encoder_before_the_first_model(tm
     assert np.allclose(np.linalg.norm(features.astype(float), axis=1), 1.0, atol=1e-2)
 
 
+def test_another_encoder_than_that_of_the_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for k in range(6):
+        striped(k % 2, k).convert("RGB").resize((24, 24)).save(tmp_path / "images" / f"{k}.png")
+    run = resolve_run(tmp_path / "images", tmp_path / "run", encoder="lite0@32")
+    before = json.loads((run / "run.json").read_text())
+    assert before["config"]["encoder"] == "lite0@32"
+    for other, name in (("lite2", "lite2"), (None, "none")):
+        with pytest.raises(SettingError, match=rf"made with the encoder 'lite0@32', but '{name}' was requested"):
+            resolve_run(run, None, encoder=other)
+        with pytest.raises(SettingError, match="Leave --encoder out, or choose another folder"):
+            resolve_run(tmp_path / "images", run, encoder=other)
+    assert resolve_run(run, None) == resolve_run(tmp_path / "images", run, encoder="lite0@32") == run
+    assert json.loads((run / "run.json").read_text()) == before
+
+
 def test_the_same_command_opens_the_same_labels_again(project: Path) -> None:
     images = project.parent / "photos"
     state = AppState(Session(resolve_run(images, project)), Credentials(PORT))

@@ -28,13 +28,14 @@ from samekind.methods import (
 )
 from samekind.methods.base import Method
 from samekind.methods.predictors import AnyPredictor
+from samekind.methods.spec import DataKind
 from samekind.model import FittedModel
 from samekind.nets.encoders.frozen_features import Encoder
 from samekind.nets.encoders.names import AUTO as AUTO_ENCODER
 from samekind.nets.encoders.names import encoder_name
 from samekind.nets.encoders.plan import find_plan
 from samekind.nets.text.text_encoder_names import resolve_text_encoder
-from samekind.preprocessing.encoder_choice import choose_encoder
+from samekind.preprocessing.encoder_choice import choose_encoder, unsuitable_for_encoders
 from samekind.preprocessing.encoding_limit import EncodingLimit
 from samekind.preprocessing.preprocessor import FitInput, build_encoder, open_input
 from samekind.preprocessing.table_input import TableInput
@@ -95,6 +96,7 @@ def fit_model(
         X, encoder=options.encoder, cache=options.cache, device=device, verbose=options.verbose, minutes=options.minutes
     ) as fit_input:
         labels = read_labels(y, len(fit_input))
+        options.require_settings(*_possible_data(fit_input, options))
         if isinstance(fit_input, TextInput):
             fit_input, options = _encode_texts(fit_input, labels, options)
         elif isinstance(fit_input, TableInput):
@@ -138,6 +140,19 @@ def fit_model(
     updater = result.method.label_updater() if keep_training_set else None
     updates = None if updater is None else UpdatableFit(labels, updater)
     return ModelFit(model, result.method, result.history, result.cost, steps, epochs, quality, updates)
+
+
+def _possible_data(fit_input: FitInput | TextInput | TableInput, options: FitOptions) -> list[tuple[DataKind, bool]]:
+    """Return the kinds of data on which the method may work, each with whether the samples are encoded.
+
+    With encoder="auto", colour images are expected to be encoded. For grey images, held-out labels decide that later.
+    """
+    if not isinstance(fit_input, FitInput):
+        return [("vectors", isinstance(fit_input, TextInput))]
+    shape, is_auto = fit_input.preprocessor.shape, options.encoder == AUTO_ENCODER
+    if options.encoder is None or (is_auto and unsuitable_for_encoders(fit_input.images) is not None):
+        return [(defaults.kind_of(shape), False)]
+    return [("vectors", True), ("images", False)] if is_auto and shape[0] == 1 else [("vectors", True)]
 
 
 def _choose_encoder(

@@ -16,9 +16,11 @@ from samekind.errors import SettingError
 from samekind.methods import (
     AUTO,
     is_iterative,
+    require_settings,
     resolve_method,
     uses_unlabelled,
 )
+from samekind.methods.spec import DataKind
 from samekind.nets.encoders.frozen_features import FeatureCache
 from samekind.nets.encoders.names import AUTO as AUTO_ENCODER
 from samekind.nets.encoders.names import AnyEncoder
@@ -77,10 +79,20 @@ class FitOptions:
             raise SettingError(f"random_state is {self.random_state}; expected a whole number from 0 to {2**32 - 1}, or None")
         defaults.device_for(self.device)
         require_parameters({name.name: getattr(self, name.name) for name in fields(self)})
+        self.require_settings(("vectors", True), ("vectors", False), ("images", False))
         if self.minutes is not None and self.epochs != "auto":
             raise SettingError(
                 f"minutes is {self.minutes!r} and epochs is {self.epochs!r}; expected only one of the two. Leave the other out."
             )
+
+    def require_settings(self, *possible: tuple[DataKind, bool]) -> None:
+        """Raise SettingError if no method that the fit may use accepts the settings.
+
+        `possible` are the kinds of data on which the method may work, and whether these are encoded samples. A fit calls this
+        before it encodes the samples, which may take minutes.
+        """
+        methods = [resolve_method(self.method, kind, trained=self._trains(encoded=encoded)) for kind, encoded in possible]
+        require_settings(list(dict.fromkeys(methods)), self.settings or {})
 
     def resolve_encoder(self) -> FitOptions:
         """Return the options; if they ask for a network that is trained on the images themselves, encoder="auto" becomes

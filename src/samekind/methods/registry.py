@@ -6,7 +6,7 @@ add-on alone means the add-on around the base method that its MethodSpec names a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib import import_module
 from typing import Any
@@ -143,6 +143,18 @@ def build(name: str, net: Classifier | None, task: Task, settings: Mapping[str, 
 def supervised_method(net: Classifier, task: Task) -> Method:
     """Return the method of a supervised warm-up, which trains the net on the labelled samples alone."""
     return Supervised(net, task)
+
+
+def require_settings(names: Sequence[str], settings: Mapping[str, Any]) -> None:
+    """Raise SettingError unless one of these methods has all of the settings, and the values are in their ranges."""
+    errors = []
+    for name in names:
+        try:
+            _configs(name, _specs(name), settings)
+            return
+        except SettingError as error:
+            errors.append(str(error).removesuffix("."))
+    raise SettingError("; ".join(dict.fromkeys(errors)))
 
 
 def method_defaults(name: str, kind: DataKind = "vectors") -> dict[str, Any]:

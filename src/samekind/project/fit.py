@@ -19,7 +19,7 @@ from samekind.data.readers.label_file import label_array
 from samekind.data.readers.reader import Encoding, Skipped, UserData
 from samekind.data.target_shape import Channels, Size
 from samekind.data.user_data import open_data, open_like, require_data_path
-from samekind.errors import DataError, LabelError, SettingError
+from samekind.errors import DataError, LabelError, ModelFileError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.files.manifest import RUN_FORMAT, read_run_manifest
 from samekind.files.output_paths import require_output_path
@@ -42,6 +42,9 @@ from samekind.project.run_folder import (
 )
 from samekind.training.engine import is_main_process
 
+# Errors of the data, the labels, the options and the file of the encoder. A fit that ends with one of them leaves no files
+# behind, so that the corrected command can use the same folder.
+CANNOT_START = (DataError, LabelError, SettingError, ModelFileError)
 CLASSES_SHOWN = 12  # largest number of classes that a summary line names
 
 
@@ -175,8 +178,7 @@ def _fit_in(
         require_label_column(data, config.data, config.labels)
         _require_a_label(data, config.data)
         model = _estimator(config, out, output, verbose=verbose).fit(data.x, data.y, elapsed=clock.seconds())
-    except (DataError, LabelError, SettingError):
-        # A fit that could not start leaves no files behind, so that the corrected command can use the same folder.
+    except CANNOT_START:
         if before is None and not any((out / "checkpoints").rglob("step-*")):
             remove_begun_run(out, keep_folder=existed)
         raise
@@ -281,7 +283,7 @@ def _create_project_in(
     write_run_manifest(out, manifest)
     try:
         opened = _read_data(config, out, progress)
-    except (DataError, LabelError, SettingError):
+    except CANNOT_START:
         if before is None:
             remove_begun_run(out, keep_folder=existed)
         raise

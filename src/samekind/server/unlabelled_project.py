@@ -7,6 +7,7 @@ RUN/serve/model-0/   their baseline features; no classes, no probabilities
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -53,7 +54,7 @@ def resolve_run(
     if _is_there(path / "run.json"):
         if out is not None:
             raise SettingError(f"{path} is a run already. Leave out --out, or give data instead of a run.")
-        return _complete_run(path, read_only, log, progress)
+        return _complete_run(path, encoder, read_only, log, progress)
     runs = sorted(one.parent.name for one in path.glob("*/run.json")) if path.is_dir() else []
     if runs:
         raise SettingError(f"{path} holds runs ({', '.join(runs[:3])}) and is not a run. Serve one of them: {path / runs[0]}.")
@@ -70,7 +71,7 @@ def resolve_run(
         )
     if _is_there(chosen / "run.json"):
         _require_same_data(chosen, data)
-        return _complete_run(chosen, read_only, log, progress)
+        return _complete_run(chosen, encoder, read_only, log, progress)
     from samekind.project.run_folder import is_free
 
     if not is_free(chosen):
@@ -103,9 +104,15 @@ def _require_same_data(run: Path, data: Path) -> None:
         raise SettingError(f"{run} is a run of {before}, not of {data}. Choose another folder with --out.")
 
 
-def _complete_run(run: Path, read_only: bool, log: LogFunction, progress: Progress | None) -> Path:
-    """Return an existing run. If its creation was interrupted, create it again."""
+def _complete_run(run: Path, encoder: str | None, read_only: bool, log: LogFunction, progress: Progress | None) -> Path:
+    """Return an existing run; raise SettingError if it has another encoder. If it is incomplete, create it again."""
     manifest = read_run_manifest(run)
+    before = manifest["config"].get("encoder", "auto")
+    if encoder not in ("auto", before):
+        raise SettingError(
+            f"{run} was made with the encoder {before or 'none'!r}, but {encoder or 'none'!r} was requested. Leave --encoder "
+            "out, or choose another folder with --out."
+        )
     if manifest.get("unlabelled") and "result" not in manifest:
         if read_only:
             raise SettingError(f"the run {run} is incomplete. Start samekind serve once without --read-only.")
@@ -115,17 +122,25 @@ def _complete_run(run: Path, read_only: bool, log: LogFunction, progress: Progre
 
 
 def _create(data: str, run: Path, encoder: str | None, text: str | None, log: LogFunction, progress: Progress | None) -> None:
-    from samekind.project.fit import create_unlabelled_project
+    from samekind.project.fit import CANNOT_START, create_unlabelled_project
+    from samekind.project.run_folder import remove_begun_run
 
+    existed, begun = run.exists(), _is_there(run / "run.json")
     try:
         opened, manifest = create_unlabelled_project(data, run, encoder=encoder, text=text, log=log, progress=progress)
     except DataError as error:
         raise DataError(f"{data} is not a run (it has no run.json) and cannot be read as data either: {error}") from error
     folder = run / "serve"
     folder.mkdir(mode=0o700, exist_ok=True)
-    with closing(ServerLock(folder / "lock")):
-        _write_features(run, _first_features(run, opened.x, encoder, progress))
-        atomic_write(run / "run.json", (json.dumps(manifest, indent=2) + "\n").encode(), ModelFileError)
+    try:
+        with closing(ServerLock(folder / "lock")):
+            _write_features(run, _first_features(run, opened.x, encoder, progress))
+            atomic_write(run / "run.json", (json.dumps(manifest, indent=2) + "\n").encode(), ModelFileError)
+    except CANNOT_START:  # for example, the encoder fails on these images
+        if not begun:
+            shutil.rmtree(folder)
+            remove_begun_run(run, keep_folder=existed)
+        raise
     log(f"labels of {data} are stored in {run}")
 
 

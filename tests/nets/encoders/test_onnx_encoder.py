@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.nets.encoders.onnx_files import INT64, external_model_file, model_file
 
 from samekind import SemiSupervisedClassifier
 from samekind.errors import ModelFileError, SettingError
@@ -16,41 +17,18 @@ from samekind.nets.encoders.frozen_features import FeatureCache, extract_feature
 from samekind.nets.encoders.names import resolve_encoder
 from samekind.nets.encoders.onnx_encoder import OnnxEncoder
 
-onnx: Any = pytest.importorskip("onnx")
+pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-
-
-def model_file(
-    path: Path,
-    *,
-    shape: Sequence[int | str] = ("n", 3, 8, 8),
-    operator: str = "mean",
-    kind: int = onnx.TensorProto.FLOAT,
-    **metadata: str,
-) -> str:
-    """Write a network that returns its input, the mean of each channel, or the mean of the whole image."""
-    axes = {"maps": [], "mean": [2, 3], "vector": [1, 2, 3]}[operator]
-    node = (
-        onnx.helper.make_node("ReduceMean", ["x"], ["z"], axes=axes, keepdims=0)
-        if axes
-        else onnx.helper.make_node("Identity", ["x"], ["z"])
-    )
-    out = [size for at, size in enumerate(shape) if at not in axes]
-    image, features = (onnx.helper.make_tensor_value_info(*one) for one in (("x", kind, shape), ("z", kind, out)))
-    model = onnx.helper.make_model(
-        onnx.helper.make_graph([node], "tiny", [image], [features]), opset_imports=[onnx.helper.make_opsetid("", 13)]
-    )
-    model.ir_version = 8
-    onnx.helper.set_model_props(model, metadata)
-    onnx.save(model, str(path))
-    return str(path)
 
 
 def images(n: int = 5) -> Any:
     return np.random.default_rng(0).integers(0, 256, (n, 8, 8, 3), dtype=np.uint8)
 
 
-@pytest.mark.parametrize(("operator", "shape"), [("mean", ("n", 3, 8, 8)), ("maps", ("n", 3, 8, 8)), ("mean", (1, 3, 8, 8))])
+@pytest.mark.parametrize(
+    ("operator", "shape"),
+    [("mean", ("n", 3, 8, 8)), ("maps", ("n", 3, 8, 8)), *[("mean", (size, 3, 8, 8)) for size in (1, 2, 4)]],
+)
 def test_features_are_those_of_the_network(operator: str, shape: Sequence[int | str], tmp_path: Path) -> None:
     path = model_file(tmp_path / "a.onnx", operator=operator, shape=shape, mean="[0, 0, 0]", std="[1, 1, 1]")
     found = extract_features(resolve_encoder(path), images(), cache=FeatureCache(tmp_path / "cache"), batch=2)
@@ -72,7 +50,7 @@ def test_size_and_normalization_are_read_from_the_metadata_or_given(tmp_path: Pa
         ({"shape": ("n", 5)}, r"takes tensor\(float\) \['n', 5\]; expected one input of images"),
         ({"shape": ("n", 4, 8, 8)}, "expected one input of images"),
         ({"shape": ("n", 8, 8, 3)}, "expected one input of images"),
-        ({"kind": 7, "operator": "maps"}, r"takes tensor\(int64\)"),
+        ({"kind": INT64, "operator": "maps"}, r"takes tensor\(int64\)"),
         ({"operator": "vector"}, r"returns tensor\(float\) \['n'\]; expected float features"),
         ({"shape": ("n", 3, "h", "w")}, r"does not contain the size.*a\.onnx@224"),
         ({"mean": "[0.5]"}, "mean = .*expected three numbers"),
@@ -120,3 +98,21 @@ def test_a_saved_model_names_its_file_with_a_hash_and_refuses_another(tmp_path: 
         match=r"the encoder .*a\.onnx differs from the one that the model was fitted with: its hash is [0-9a-f]{12}",
     ):
         SemiSupervisedClassifier.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "place", ["weights.bin", "../weights.bin", "{folder}/weights.bin", "../../../etc/hostname", "/etc/hostname"]
+)
+def test_weights_in_another_file_are_refused_wherever_the_file_is(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for one in (tmp_path, folder):
+        (one / "weights.bin").write_bytes(np.ones(9, np.float32).tobytes())
+    path = external_model_file(folder / "a.onnx", place.format(folder=tmp_path))
+    for here in (tmp_path, folder):  # onnxruntime looks for a relative path in the working directory
+        monkeypatch.chdir(here)
+        with pytest.raises(ModelFileError, match="keeps its weights in another file; expected one file") as caught:
+            resolve_encoder(path)
+        assert "\n" not in str(caught.value)

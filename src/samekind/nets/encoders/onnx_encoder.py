@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -61,10 +62,11 @@ class OnnxEncoder:
 
     def __call__(self, images: Tensor) -> Floats:
         x = resize_and_normalize(images, self.side, self.mean, self.std, source=self.path.name).contiguous().numpy()
-        single = self._input.shape[0] == 1
-        batches = np.split(x, len(x)) if single else [x]
-        outputs = [self._run(batch) for batch in batches]
-        return pool_features(torch.from_numpy(np.concatenate(outputs)), source=self.path.name).numpy()
+        size = self._input.shape[0]
+        outputs = np.concatenate(
+            [self._run(batch) for batch in _batches_of(x, size)] if isinstance(size, int) else [self._run(x)]
+        )
+        return pool_features(torch.from_numpy(outputs[: len(x)]), source=self.path.name).numpy()
 
     def _run(self, x: Floats) -> Floats:
         try:
@@ -72,6 +74,14 @@ class OnnxEncoder:
         except Exception as error:  # onnxruntime raises errors of several classes, which have no public base class
             raise ModelFileError(f"{self.path} cannot encode images of {self.side} pixels ({_short(error)}). {NEXT}") from error
         return found
+
+
+def _batches_of(x: Floats, size: int) -> list[Floats]:
+    """Return the images in batches of exactly `size`, for a network that takes no others. The last image fills the last
+    batch.
+    """
+    filled = np.concatenate([x, np.repeat(x[-1:], -len(x) % size, axis=0)])
+    return np.split(filled, len(filled) // size)
 
 
 def _read(path: Path) -> bytes:
@@ -89,11 +99,19 @@ def _open_session(path: Path, blob: bytes) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = torch.get_num_threads()
-    try:
-        # from the bytes read before, so that onnxruntime opens no other file
-        return onnxruntime.InferenceSession(blob, options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise ModelFileError(f"{path} is not a complete ONNX model ({_short(error)}). {NEXT}") from error
+    with TemporaryDirectory(prefix="samekind-") as empty:
+        # onnxruntime opens no other file: the model comes from the bytes read before, and weights in other files are looked
+        # for in an empty folder
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", empty)
+        try:
+            return onnxruntime.InferenceSession(blob, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            if "external data" in str(error).lower():
+                raise ModelFileError(
+                    f"{path} keeps its weights in another file; expected one file with all weights, so that its hash covers "
+                    "them. Write it again with onnx.save(onnx.load(FILE), NEW_FILE)."
+                ) from error
+            raise ModelFileError(f"{path} is not a complete ONNX model ({_short(error)}). {NEXT}") from error
 
 
 def _only_image_input(path: Path, session: Any) -> Any:
