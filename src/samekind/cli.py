@@ -69,6 +69,9 @@ def fit(
     minutes: Annotated[
         float | None, typer.Option(help="Time in which the fit ends, instead of --epochs.", show_default=False)
     ] = None,
+    propagate: Annotated[
+        bool, typer.Option("--propagate", help="At the end, propagate the labels over the features of the trained network.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
     save_every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
@@ -98,6 +101,7 @@ def fit(
         net=net,
         views=views,
         text=text,
+        propagate=propagate,
     )
     output = OutputOptions(save_every, tensorboard)
     with progress_bars() as progress:

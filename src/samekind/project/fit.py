@@ -68,6 +68,7 @@ class FitConfig:
     net: str = "auto"
     views: str = "auto"
     text: str | None = None  # name of the column of a table that contains the texts to classify
+    propagate: bool = False  # True: labels are propagated over the features of the trained network at the end
 
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as a dict of JSON values, with absolute paths."""
@@ -142,7 +143,7 @@ def fit(
         if path is not None:
             require_data_path(Path(path), missing_ok=True)  # the data may be missing if the fit is finished
     # checked before locking, so that a folder with other content is refused and not changed
-    before = find_existing_fit(out, config.to_json())
+    before = find_existing_fit(out, config.to_json(), FitConfig("").to_json())
     if before is not None and before["finished"]:
         return _result(out, before["result"], already_finished=True)
     if not is_main_process():
@@ -167,7 +168,7 @@ def _fit_in(
     `existed` says whether the folder existed before: if so, a failed fit must not delete it.
     """
     # checked again, because another process may have finished the fit while it held the lock
-    before = find_existing_fit(out, config.to_json())
+    before = find_existing_fit(out, config.to_json(), FitConfig("").to_json())
     if before is not None and before["finished"]:
         return _result(out, before["result"], already_finished=True)
     write_run_manifest(out, {"finished": False, "config": config.to_json()})
@@ -329,6 +330,7 @@ def _estimator(config: FitConfig, out: Path, output: OutputOptions, *, verbose: 
         save_every=output.save_every,
         encoder=config.encoder,
         cache=out / "cache",
+        propagate=config.propagate,
     )
     return model if config.method is None else model.set_params(method=config.method)
 

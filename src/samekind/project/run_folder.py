@@ -101,10 +101,11 @@ def active_model_dir(run: Path) -> Path:
     return folder if (folder / "model.json").exists() else run / "model"
 
 
-def find_existing_fit(out: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
+def find_existing_fit(out: Path, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the manifest of the fit in `out`, if its configuration is `config`; None if there is no fit and `out` can be used.
 
-    SettingError is raised if `out` has other content.
+    A run of an earlier version lacks the options that are new; `defaults` has their values. SettingError is raised if `out`
+    has other content.
     """
     # for a path that is too long this returns False, while Path.exists raises an error
     if not os.path.exists(out / "run.json"):
@@ -117,7 +118,7 @@ def find_existing_fit(out: Path, config: Mapping[str, Any]) -> dict[str, Any] | 
             f"{out} is an unlabelled project of `samekind serve`, which trains on its page. Choose another folder with --out; "
             f"to train on the labels of the page, give --labels {out / 'serve' / 'labels.csv'}."
         )
-    before = manifest["config"]
+    before = {**defaults, **manifest["config"]}
     for name, value in config.items():
         if before.get(name) != value:
             raise SettingError(
