@@ -60,6 +60,7 @@ PARAMETERS: dict[str, Constraint] = {
     "learning_rate": POSITIVE | AUTO,
     "save_every": number("a number of seconds, 0 or more", lambda value: value >= 0),
     "precision": one_of("auto", "float32", "float16", "bfloat16"),
+    "finetune": one_of("auto", "none", "last", "all"),
     "propagate": Constraint("True or False", lambda value: isinstance(value, bool)),
     "accumulation_steps": number("a whole number, 1 or more", lambda value: value >= 1, Integral),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -17,6 +18,7 @@ from samekind.data.inputs import Labels, read_labels
 from samekind.data.scaling import identity_scaler
 from samekind.data.texts import parse_texts
 from samekind.errors import DataError, SettingError
+from samekind.fitting.finetuning import TunedEncoder, finetune_input
 from samekind.fitting.fit_options import FitOptions
 from samekind.fitting.label_quality import LabelQuality
 from samekind.fitting.label_updates import UpdatableFit, assess_evidence
@@ -27,6 +29,7 @@ from samekind.methods import (
     scales_inputs,
 )
 from samekind.methods.base import Method
+from samekind.methods.ensemble import Ensemble
 from samekind.methods.predictors import AnyPredictor
 from samekind.methods.spec import DataKind
 from samekind.model import FittedModel
@@ -103,6 +106,9 @@ def fit_model(
             options = replace(options, encoder=None)  # the columns of texts in a table are already encoded
         elif options.encoder == AUTO_ENCODER:
             fit_input, options = _choose_encoder(fit_input, labels, options, device, clock)
+        tuned: TunedEncoder | None = None
+        if isinstance(fit_input, FitInput):
+            fit_input, tuned = finetune_input(fit_input, labels, options, device, clock)
         samples = as_tensor(fit_input.samples())
         if len(samples) < 2:
             raise DataError("X has one sample only (n_samples = 1). Pass at least two samples, of two classes.")
@@ -116,7 +122,8 @@ def fit_model(
         with open_engine(device, options.precision, options.accumulation_steps) as engine, torch.random.fork_rng(devices=[]):
             seed = int(engine.share(str(_draw_seed(options)).encode()))
             torch.manual_seed(seed)
-            run = TrainingRun(options, dataset, labels.classes.tolist(), shape, engine, seed, clock)
+            prepare = _with_validated(tuned)
+            run = TrainingRun(options, dataset, labels.classes.tolist(), shape, engine, seed, clock, prepare)
             result, steps = run.train(steps)
         model = FittedModel(
             labels.classes,
@@ -188,6 +195,19 @@ def _encode_texts(fit_input: TextInput, labels: Labels, options: FitOptions) -> 
     if options.verbose:
         show_line(str(choice))
     return choice.fit_input, replace(options, encoder=choice.encoder)
+
+
+def _with_validated(tuned: TunedEncoder | None) -> Callable[[Method], None]:
+    """Return a function that gives an ensemble the weights that a fine-tuning has determined.
+
+    Held-out labels cannot determine them, because the fine-tuned features were trained on all labels.
+    """
+
+    def prepare(method: Method) -> None:
+        if isinstance(method, Ensemble) and tuned is not None:
+            method.validated = tuned.validated
+
+    return prepare
 
 
 def _draw_seed(options: FitOptions) -> int:

@@ -68,6 +68,7 @@ class FitOptions:
     accumulation_steps: int = 1
     propagate: bool = False
     encoder: AnyEncoder | None = AUTO_ENCODER
+    finetune: Literal["auto", "none", "last", "all"] = "auto"
     cache: str | Path | FeatureCache | None = None
     progress: Progress | None = None
 

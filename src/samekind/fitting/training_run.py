@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, cast
@@ -51,7 +52,12 @@ from samekind.training.time_budget import (
 from samekind.training.time_limit import StageTime, TimeLimit
 from samekind.training.trainer import TrainConfig, TrainResult, TrainStage, require_whole_batches, train_stages
 
+Prepare = Callable[[Method], None]  # called with each method that a run builds, before it is trained
 TIMED_SAMPLES = 256  # number of samples that are timed to estimate a full inference pass
+
+
+def no_preparation(method: Method) -> None:
+    """Leave a new method as it is."""
 
 
 class TrainingRun:
@@ -66,8 +72,9 @@ class TrainingRun:
         engine: Engine,
         seed: int,
         clock: Clock,
+        prepare: Prepare = no_preparation,
     ) -> None:
-        self.clock = clock
+        self.clock, self.prepare = clock, prepare
         self.options, self.dataset, self.shape, self.engine = options, dataset, shape, engine
         n, n_classes, color = len(dataset), dataset.n_classes, defaults.is_color_image(dataset.shape)
         if options.batch_size == "auto":
@@ -100,8 +107,11 @@ class TrainingRun:
             optimizer=optimizer,
         )
 
-    def train(self, steps: int | None = None) -> tuple[TrainResult, int]:
-        """Train the supervised warm-up, if there is one, and then the method; return the result and the number of steps."""
+    def train(self, steps: int | None = None, *, at_most: int | None = None) -> tuple[TrainResult, int]:
+        """Train the supervised warm-up, if there is one, and then the method; return the result and the number of steps.
+
+        Without `steps`, the options determine their number, which is `at_most` this.
+        """
         if self.net is None:
             return train_stages(self._stages(0), self.dataset, self.views.views, self.engine), 0
         with thread_count(self._choose_threads(self.net, steps)):
@@ -110,6 +120,7 @@ class TrainingRun:
                 steps = budget.steps
             elif steps is None:
                 steps = self._choose_steps()
+            steps = steps if at_most is None else min(steps, at_most)
             result = train_stages(self._stages(steps, budget), self.dataset, self.views.views, self.engine)
             cost = {**result.cost, "threads": self._n_threads(), **({} if budget is None else {"planned_steps": steps})}
             return result._replace(cost=cost), int(cost.get("steps", steps))
@@ -168,10 +179,14 @@ class TrainingRun:
     def _build_method(self, net: Classifier | None, task: Task) -> Method:
         preset = paper_settings if self.options.is_paper else method_defaults
         start = preset(self.options.method, defaults.kind_of(self.dataset.shape))
-        return build(self.options.method, net, task, {**start, **(self.options.settings or {})})
+        method = build(self.options.method, net, task, {**start, **(self.options.settings or {})})
+        self.prepare(method)
+        return method
 
     def _build_net(self) -> Classifier:
         dataset, net = self.dataset, self.options.net
+        if isinstance(net, Classifier):
+            return copy.deepcopy(net)
         if isinstance(net, nn.Module):
             return classifier_from_features(copy.deepcopy(net), dataset.inputs(slice(2)), dataset.n_classes)
         built = defaults.net_for(dataset.shape, dataset.n_classes, net, paper=self.options.is_paper)

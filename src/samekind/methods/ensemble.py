@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,11 +19,13 @@ from torch import Tensor, nn
 from samekind.config import Config, NonNegativeInt, PositiveInt
 from samekind.data.dataset import Batch, Dataset
 from samekind.errors import ClassFractionWarning, DataError
+from samekind.graphs.linear_systems import Floats, Labels
 from samekind.methods.base import LabelEvidence, Method, Refitted, Task
 from samekind.methods.ensemble_predictor import EnsemblePredictor
 from samekind.methods.fixed_graph import require_class_fractions
 from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
+from samekind.stacking.ensemble_candidates import Weighting
 from samekind.stacking.ensemble_updates import EnsembleUpdater
 from samekind.stacking.one_thread import one_thread
 from samekind.stacking.stacked_ensemble import N_NEIGHBORS, EnsembleFit, fit_stacked_ensemble
@@ -45,6 +48,17 @@ class EnsembleConfig(Config):
             require_class_fractions("class_prior", self.class_prior)
 
 
+class Validated(NamedTuple):
+    """Weights of the ensemble's models, and the probabilities and labels of the samples that determined them.
+
+    Features that were trained on the labels predict these labels too well, so held-out labels cannot give the weights. They
+    must come from samples whose labels no part of the training has seen.
+    """
+
+    weighting: Weighting
+    held_out: tuple[Floats, Labels] | None
+
+
 class Ensemble(Method):
     """Stacked ensemble of classifiers for vectors; images are flattened to vectors."""
 
@@ -57,6 +71,7 @@ class Ensemble(Method):
         super().__init__()
         self.config = config or EnsembleConfig()
         self.fitted: EnsembleFit | None = None
+        self.validated: Validated | None = None  # weights that are known before the fit; None: held-out labels give them
         self.labels: NDArray[np.int64] | None = None  # labels (n,) of the last call of `refresh`
 
     def losses(self, batch: Batch, progress: float) -> dict[str, Tensor]:
@@ -68,8 +83,16 @@ class Ensemble(Method):
         y = dataset.y.cpu().numpy()
         with one_thread():
             self.fitted = fit_stacked_ensemble(
-                X, y, dataset.n_classes, seed=self.config.seed, class_prior=self._prior, n_neighbors=self.config.n_neighbors
+                X,
+                y,
+                dataset.n_classes,
+                seed=self.config.seed,
+                class_prior=self._prior,
+                n_neighbors=self.config.n_neighbors,
+                weighting=None if self.validated is None else self.validated.weighting,
             )
+        if self.validated is not None:
+            self.fitted = replace(self.fitted, held_out=self.validated.held_out)
         self.labels = y
         check_fractions(self.fitted, y)
         self.diagnostics = {"mean_f": torch.from_numpy(self.fitted.probabilities.mean(0))}
@@ -87,7 +110,8 @@ class Ensemble(Method):
     def label_updater(self) -> EnsembleLabelUpdater | None:
         if self.fitted is None or self.labels is None:
             return None
-        return EnsembleLabelUpdater(EnsembleUpdater(self.labels, self.fitted, self._prior), self.config.seed)
+        updater = EnsembleUpdater(self.labels, self.fitted, self._prior)
+        return EnsembleLabelUpdater(updater, self.config.seed, keeps_weighting=self.validated is not None)
 
     def predictor(self) -> nn.Module:
         if self.fitted is None:
@@ -96,10 +120,13 @@ class Ensemble(Method):
 
 
 class EnsembleLabelUpdater:
-    """Updates the predictor of an ensemble for other labels of its training samples."""
+    """Updates the predictor of an ensemble for other labels of its training samples.
 
-    def __init__(self, updater: EnsembleUpdater, seed: int) -> None:
-        self._updater, self._seed = updater, seed
+    With `keeps_weighting`, also a refit keeps the weights of the models, and assesses no labels.
+    """
+
+    def __init__(self, updater: EnsembleUpdater, seed: int, *, keeps_weighting: bool = False) -> None:
+        self._updater, self._seed, self._keeps_weighting = updater, seed, keeps_weighting
 
     def update(self, X: Tensor, y: NDArray[np.int64], previous_class: Sequence[int]) -> tuple[nn.Module, Tensor]:
         with one_thread():
@@ -110,12 +137,19 @@ class EnsembleLabelUpdater:
         earlier = self._updater
         with one_thread():
             fitted = fit_stacked_ensemble(
-                X.flatten(1).double(), y, n_classes, seed=self._seed, class_prior=earlier.class_prior, earlier=earlier.fit
+                X.flatten(1).double(),
+                y,
+                n_classes,
+                seed=self._seed,
+                class_prior=earlier.class_prior,
+                earlier=earlier.fit,
+                weighting=earlier.fit.weighting if self._keeps_weighting else None,
             )
         check_fractions(fitted, y)
-        updater = EnsembleLabelUpdater(earlier.after(fitted, y), self._seed)
+        updater = EnsembleLabelUpdater(earlier.after(fitted, y), self._seed, keeps_weighting=self._keeps_weighting)
         probabilities = torch.from_numpy(fitted.probabilities)
-        return Refitted(EnsemblePredictor.from_fit(fitted), probabilities, label_evidence(fitted), updater)
+        evidence = None if self._keeps_weighting else label_evidence(fitted)
+        return Refitted(EnsemblePredictor.from_fit(fitted), probabilities, evidence, updater)
 
 
 def label_evidence(fitted: EnsembleFit) -> LabelEvidence:

@@ -112,6 +112,14 @@ class EnsembleFit:
 
 
 @dataclass(frozen=True)
+class ValidationLabels:
+    """Labelled samples that no part of the ensemble learns from: their positions and classes, both (m,)."""
+
+    index: Labels
+    y: Labels
+
+
+@dataclass(frozen=True)
 class _Labelled:
     """Labelled samples: their positions and classes, and the class fractions that the classifiers assume."""
 
@@ -320,11 +328,13 @@ def fit_stacked_ensemble(
     n_neighbors: int = N_NEIGHBORS,
     weighting: Weighting | None = None,
     earlier: EnsembleFit | None = None,
+    validation: ValidationLabels | None = None,
 ) -> EnsembleFit:
     """Fit the ensemble to samples X (n, d) in double precision, with labels y (n,) that are negative for unlabelled samples.
 
     `class_prior` (C,) are the class fractions among the unlabelled samples, if they are known. With a `weighting`, such as that
     of an earlier fit, no labels are held out. `earlier` is a fit of the same X with other labels, whose graphs are taken over.
+    With `validation`, the labels of these samples take the place of held-out labels; y must not contain them.
     """
     index = np.flatnonzero(y >= 0)
     known = None if class_prior is None else normalize_class_fractions(class_prior, n_classes)
@@ -340,7 +350,11 @@ def fit_stacked_ensemble(
     full = {c: fitter.full(c, P, spread, mixtures) for c in fitter.candidates}
     held_out = None
     if weighting is None:
-        weighting, held_out = _weigh_held_out(fitter, full, scales, seed)
+        if validation is None:
+            predicted, held_out_y = _predict_held_out(fitter, scales, seed)
+        else:
+            predicted, held_out_y = {c: P[validation.index] for c, P in full.items()}, validation.y
+        weighting, held_out = _weigh(fitter, full, predicted, held_out_y)
     weights, temperatures, temperature = weighting
     tempered = {c: scale_temperature(full[c], temperatures[c]) for c in weights}
     factors = class_factors(class_prior, labelled.fractions)
@@ -364,18 +378,26 @@ def fit_stacked_ensemble(
     )
 
 
-def _weigh_held_out(
-    fitter: _Fitter, full: Mapping[Candidate, Floats], scales: Mapping[str, float], seed: int
-) -> tuple[Weighting, tuple[Floats, Labels] | None]:
-    """Return the weights and temperatures that held-out labels determine, and the probabilities and labels of held-out
-    samples.
+def _predict_held_out(fitter: _Fitter, scales: Mapping[str, float], seed: int) -> tuple[dict[Candidate, Floats], Labels]:
+    """Return the probabilities of labelled samples while they are held out, by each candidate, and their labels.
+
+    The dict is empty if no class has two labels.
     """
-    labelled, cuts = fitter.labelled, {c: fitter.cut(P) for c, P in full.items()}
-    folds = stratified_folds(labelled.y, np.random.default_rng(seed))
-    if not folds:
-        return Weighting(*weigh_candidates(full, cuts, {}, labelled.y, labelled.y), 1.0), None
-    predicted, held_out_y = fitter.held_out(folds, scales)
-    weights, temperatures = weigh_candidates(full, cuts, predicted, held_out_y, labelled.y)
+    y = fitter.labelled.y
+    folds = stratified_folds(y, np.random.default_rng(seed))
+    return fitter.held_out(folds, scales) if folds else ({}, y)
+
+
+def _weigh(
+    fitter: _Fitter, full: Mapping[Candidate, Floats], predicted: Mapping[Candidate, Floats], held_out_y: Labels
+) -> tuple[Weighting, tuple[Floats, Labels] | None]:
+    """Return the weights and temperatures that held-out labels determine, and the ensemble's probabilities of these samples
+    with their labels.
+    """
+    y, cuts = fitter.labelled.y, {c: fitter.cut(P) for c, P in full.items()}
+    weights, temperatures = weigh_candidates(full, cuts, predicted, held_out_y, y)
+    if not predicted:
+        return Weighting(weights, temperatures, 1.0), None
     mean = mix({c: scale_temperature(predicted[c], temperatures[c]) for c in weights}, weights)
     temperature = fit_temperature(mean, held_out_y)[0]
     return Weighting(weights, temperatures, temperature), (scale_temperature(mean, temperature), held_out_y)

@@ -1,0 +1,65 @@
+"""Plan of a fine-tuning: which blocks are trained, on how many strong views, for how many steps, and until when."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from samekind.clock import Clock
+from samekind.nets.encoders.efficientnet import EfficientNetLite
+
+Blocks = Literal["last", "all"]
+MOST_VIEWS = 4  # stored strong views of each image
+MOST_BYTES = 3 * 2**30  # of stored maps; for more images there are fewer views
+VIEWS_PART = 0.4  # part of the time that is left for computing stored views
+LEAST_VIEWS = 2  # with less time than for these views, finetune="auto" does not fine-tune
+FITS, FIT_SECONDS_PER_SAMPLE = 7, 0.001  # fits of the ensemble during a fine-tuning, and their time on a slow core
+STEPS, REFERENCE_SAMPLES = 150, 2000  # steps of a round for this many samples; the number grows with the square root
+LEAST_STEPS, MOST_STEPS = 60, 600
+END_PART = 0.9  # part of the time limit after which the rounds have ended; the last fit of the ensemble follows
+
+
+@dataclass(frozen=True)
+class FinetuningPlan:
+    """Blocks to train, steps of each of the two rounds, and the time limit of the whole fit."""
+
+    blocks: Blocks
+    n_trained: int
+    n_blocks: int
+    steps: int
+    minutes: float | None = None
+
+    def end_of_round(self, number: int, clock: Clock) -> float | None:
+        """Return the minutes since the fit began at which round 1 or 2 must end: round 1 has half of the time that is left."""
+        if self.minutes is None:
+            return None
+        end, now = END_PART * self.minutes, clock.seconds() / 60.0
+        return end if number == 2 else now + max(0.0, end - now) / 2
+
+    def __str__(self) -> str:
+        part = f"last {self.n_trained} of {self.n_blocks} blocks" if self.blocks == "last" else "all blocks"
+        return f"{part}, at most 2 x {self.steps} steps"
+
+
+def affordable_views(n_samples: int, bytes_per_sample: int, seconds_per_image: float, seconds_left: float | None) -> int:
+    """Return how many strong views of each image can be stored and computed, at most MOST_VIEWS; 0 if there is no time.
+
+    `seconds_per_image` is the time to compute the maps of one image; the maps of the images themselves are needed too.
+    """
+    stored = max(1, MOST_BYTES // (n_samples * bytes_per_sample) - 1)
+    if seconds_left is None:
+        return min(MOST_VIEWS, stored)
+    left = seconds_left - FITS * FIT_SECONDS_PER_SAMPLE * n_samples
+    in_time = int(VIEWS_PART * max(0.0, left) / (seconds_per_image * n_samples)) - 1
+    return max(0, min(MOST_VIEWS, stored, in_time))
+
+
+def plan_finetuning(
+    encoder: EfficientNetLite, blocks: Blocks, n_frozen: int, n_samples: int, minutes: float | None
+) -> FinetuningPlan:
+    """Return the plan for this many samples."""
+    steps = round(STEPS * math.sqrt(n_samples / REFERENCE_SAMPLES))
+    n_blocks = len(encoder.blocks)
+    steps = min(MOST_STEPS, max(LEAST_STEPS, steps))
+    return FinetuningPlan(blocks, n_blocks - n_frozen, n_blocks, steps, minutes)
