@@ -1,15 +1,18 @@
-"""Frozen features compared with networks trained from scratch, on CIFAR-10 or on a folder of photos.
+"""Features of pretrained encoders, frozen and fine-tuned, compared with networks trained from scratch.
 
     python benchmarks/encoder.py --draws 3
-    python benchmarks/encoder.py --images 2000 10000 --labels 1 4 10 40
+    python benchmarks/encoder.py --images 2000 10000 --labels 1 4 10 40 --rows frozen finetuned
+    python benchmarks/encoder.py --encoder efficientnet_lite2@224     # another encoder
     python benchmarks/encoder.py --folder photos --labels 5           # a folder with truth.csv: path,label
     python benchmarks/encoder.py --speed photos                       # images/s beside those of the network alone
     python benchmarks/encoder.py --neighbors photos                   # precision@9 without any label
     python benchmarks/encoder.py --memory 1000 5000                   # peak memory of encoding that many images
 
-Rows: learned_graph and supervised training, on features and from scratch; logistic regression on standardized features; and the
-ensemble, which is the default for features. CIFAR-10 is read from $SAMEKIND_DATA. Features are computed once and stored in
---cache, and no fit includes that time. Each fit is recorded in --out when it ends, and recorded fits are not repeated.
+Groups of rows: "frozen": logistic regression on standardized features, supervised training on features, and the ensemble, which
+is the default; "finetuned": the last blocks or all blocks of the encoder are trained too, with and without the learned graph;
+"scratch": networks trained from scratch. CIFAR-10 is read from $SAMEKIND_DATA. Features, and feature maps for fine-tuning, are
+computed once and stored in --cache, and the seconds of a fit do not include that time. TFLOP counts it. Each fit is recorded in
+--out when it ends, and recorded fits are not repeated.
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ import time
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,12 +35,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from samekind import SemiSupervisedClassifier
 from samekind.data.hub.loaders import load_dataset
 from samekind.data.readers.path_list import LazyImages
 from samekind.data.splits import hide_labels
 from samekind.data.user_data import open_data
 from samekind.evaluation.metrics import error_rate
+from samekind.fitting.fit_model import fit_model
+from samekind.fitting.fit_options import Finetune, FitOptions
+from samekind.flops import count_flops
 from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
 from samekind.nets.encoders.plan import plan_encoder
 from samekind.preprocessing.baseline_features import compute_baseline_features, compute_encoder_features
@@ -48,16 +54,33 @@ from bench_tables import mean_and_spread, read_runs, record_runs, show
 ENCODER = "efficientnet_lite0"
 LOGISTIC = "LogisticRegression"
 METHODS = ("learned_graph", "supervised")
+GROUPS = ("frozen", "graph", "finetuned", "finetuned_graph", "finetuned_all", "scratch")
 N_TEST = 1000
 Data = tuple[Any, Any, Any, Any]
 
 
-def rows(encoder: str, *, quick: bool) -> dict[str, tuple[str, bool]]:
-    """Return the method of each row, and whether it learns from features."""
-    without_training = {f"{name} on {encoder}": (name, True) for name in (LOGISTIC, "ensemble")}
-    trained = {f"{name} on {encoder}": (name, True) for name in METHODS}
-    from_scratch = {f"{name} from scratch": (name, False) for name in METHODS}
-    return without_training if quick else {**trained, **without_training, **from_scratch}
+class Row(NamedTuple):
+    """What a row of the table measures: a method, on which features, and how the encoder is fine-tuned."""
+
+    method: str
+    on_features: bool = True
+    finetune: Finetune = "none"
+    finetuning_method: str = "ensemble_teacher"
+
+
+def rows(encoder: str, groups: Sequence[str]) -> dict[str, Row]:
+    """Return the rows of these groups, by name."""
+    last, graph = f"ensemble on fine-tuned {encoder}", "ensemble_teacher+learned_graph"
+    found = {
+        "quick": {f"{name} on {encoder}": Row(name) for name in (LOGISTIC, "ensemble")},
+        "frozen": {f"{name} on {encoder}": Row(name) for name in (LOGISTIC, "supervised", "ensemble")},
+        "graph": {f"learned_graph on {encoder}": Row("learned_graph")},
+        "finetuned": {f"{last}, last blocks": Row("ensemble", finetune="last")},
+        "finetuned_graph": {f"{last}, last blocks, learned graph": Row("ensemble", True, "last", graph)},
+        "finetuned_all": {f"{last}, all blocks": Row("ensemble", finetune="all")},
+        "scratch": {f"{name} from scratch": Row(name, on_features=False) for name in METHODS},
+    }
+    return {name: row for group in groups for name, row in found[group].items()}
 
 
 def cifar10(n_train: int) -> Data:
@@ -73,26 +96,41 @@ def labelled_folder(folder: Path, cache: Path) -> tuple[Any, Any, list[Path]]:
     return data.x, np.array([classes[str(label)] for label in data.y]), [folder / name for name in data.names]
 
 
-def one_fit(data: Data, name: str, seed: int, n_labels: int, encoder: str, cache: Path) -> dict[str, Any]:
-    """Return the error on unlabelled images, the error on test images if there are any, and the seconds of a fit."""
+def one_fit(data: Data, name: str, row: Row, seed: int, n_labels: int, encoder: str, cache: Path) -> dict[str, Any]:
+    """Return the error on unlabelled images, the error on test images if there are any, the seconds and TFLOP of a fit."""
     x, y, x_test, y_test = data
-    method, on_features = rows(encoder, quick=False)[name]
     shown = hide_labels(y, n_labels, seed)
     hidden = shown == -1
-    if method == LOGISTIC:
-        z, z_test = (features(images, encoder, cache) for images in (x, x_test))
-        began = time.perf_counter()
-        model: Any = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(z[~hidden], y[~hidden])
-        predicted, tested = model.predict(z), model.predict(z_test) if len(z_test) else y_test
-    else:
-        began = time.perf_counter()
-        model = SemiSupervisedClassifier(method, encoder=encoder if on_features else None, cache=cache, random_state=seed)
-        predicted = model.fit(x, shown).transduction_
-        tested = model.predict(x_test) if len(x_test) else y_test
+    encoding = encoding_flops(encoder) * len(x) if row.on_features else 0.0
+    began = time.perf_counter()
+    with count_flops() as flops:
+        if row.method == LOGISTIC:
+            z, z_test = (features(images, encoder, cache) for images in (x, x_test))
+            began = time.perf_counter()
+            model: Any = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(z[~hidden], y[~hidden])
+            predicted = model.predict(z)
+        else:
+            used = encoder if row.on_features else None
+            options = FitOptions(row.method, encoder=used, finetune=row.finetune, cache=cache, random_state=seed)
+            fitted = fit_model(x, shown, options, finetuning_method=row.finetuning_method)
+            predicted = fitted.model.train_labels
     seconds = round(time.perf_counter() - began, 1)
-    test = error_rate(tested, y_test) if len(x_test) else None
+    test = None
+    if len(x_test):
+        tested = model.predict(z_test) if row.method == LOGISTIC else fitted.model.predict(x_test)
+        test = error_rate(tested, y_test)
     record = {"row": name, "seed": seed, "train": len(x), "labels": n_labels, "encoder": encoder, "seconds": seconds}
-    return {**record, "unlabelled_error": error_rate(predicted[hidden], y[hidden]), "test_error": test}
+    cost = {"tflop": round((flops() + encoding) / 1e12, 3)}
+    return {**record, **cost, "unlabelled_error": error_rate(predicted[hidden], y[hidden]), "test_error": test}
+
+
+@cache
+def encoding_flops(encoder: str) -> float:
+    """Return the floating-point operations for encoding one image."""
+    net: Any = build_encoder(encoder)
+    with count_flops() as flops, torch.inference_mode():
+        net(torch.zeros(1, 3, net.side, net.side))
+    return float(flops())
 
 
 def features(images: Any, encoder: str, cache: Path) -> Any:
@@ -116,19 +154,23 @@ def table(records: list[dict[str, Any]], names: Sequence[str], n_labels: int) ->
         if some:
             tested = [record["test_error"] for record in some if record["test_error"] is not None]
             errors = [mean_and_spread([r["unlabelled_error"] for r in some]), mean_and_spread(tested) if tested else "-"]
-            lines.append([name, *errors, str(len(some)), f"{np.mean([record['seconds'] for record in some]):.1f}"])
+            counted = [record["tflop"] for record in some if "tflop" in record]
+            seconds, tflop = f"{np.mean([r['seconds'] for r in some]):.1f}", f"{np.mean(counted):.2f}" if counted else "-"
+            lines.append([name, *errors, str(len(some)), seconds, tflop])
     print(f"\n{records[0]['train']} images, {n_labels} labels per class" if records else "")
-    show(["method", "error on unlabelled %", "error on test %", "draws", "s/fit"], lines)
+    show(["method", "error on unlabelled %", "error on test %", "draws", "s/fit", "TFLOP"], lines)
 
 
 def compare(data: Data, encoder: str, args: argparse.Namespace) -> None:
     """Run the fits that are not recorded, and print the tables."""
-    encode_ahead(data, encoder, args.cache)
-    names, n = tuple(rows(encoder, quick=args.quick)), len(data[0])
+    named, n = rows(encoder, ["quick"] if args.quick else args.rows), len(data[0])
+    names = tuple(named)
+    if not args.table:
+        encode_ahead(data, encoder, args.cache)
     for n_labels in args.labels:
-        for name, seed in [(name, seed) for name in names for seed in range(args.draws)]:
+        for seed, name in [(seed, name) for seed in range(0 if args.table else args.draws) for name in names]:
             if (name, seed) not in [(r["row"], r["seed"]) for r in recorded(args.out, n, n_labels)]:
-                record = one_fit(data, name, seed, n_labels, encoder, args.cache)
+                record = one_fit(data, name, named[name], seed, n_labels, encoder, args.cache)
                 print(record, flush=True)
                 record_runs(args.out, record)
         table([r for r in recorded(args.out, n, n_labels) if r["seed"] < args.draws], names, n_labels)
@@ -219,6 +261,9 @@ def main() -> None:
     parser.add_argument("--images", type=int, nargs="+", default=[2000])
     parser.add_argument("--labels", type=int, nargs="+", default=[10])
     parser.add_argument("--quick", action="store_true", help="only logistic regression and the ensemble")
+    parser.add_argument("--rows", nargs="+", default=list(GROUPS), choices=GROUPS, help="groups of rows")
+    parser.add_argument("--encoder", default=ENCODER)
+    parser.add_argument("--table", action="store_true", help="only print the tables of recorded fits")
     parser.add_argument("--folder", type=Path, help="folder of images with truth.csv, in place of CIFAR-10")
     parser.add_argument("--speed", type=Path, help="folder of images with truth.csv")
     parser.add_argument("--neighbors", type=Path, help="folder of images with truth.csv")
@@ -236,10 +281,10 @@ def main() -> None:
     elif args.folder:
         x, y, _ = labelled_folder(args.folder, args.cache)
         plan = plan_encoder(len(x), min(x.shape[1:3]))
-        compare((x, y, x[:0], y[:0]), ENCODER if plan is None else plan.name, args)
+        compare((x, y, x[:0], y[:0]), args.encoder if plan is None else plan.name, args)
     else:
         for n in args.images:
-            compare(cifar10(n), ENCODER, args)
+            compare(cifar10(n), args.encoder, args)
 
 
 if __name__ == "__main__":

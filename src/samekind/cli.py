@@ -26,6 +26,7 @@ ENCODERS = (
     "Features of images: auto, none (train from scratch), lite0, lite1, lite2, timm:NAME, hf:NAME, FILE.onnx; @224: size. "
     "Features of texts: auto, use, minilm, tfidf, st:NAME_OR_FOLDER."
 )
+FINETUNE = "Train the encoder of images further: none, last (blocks), all; auto: the last blocks if --minutes allows it."
 TEXT = "Column of a table that holds texts to classify; other columns are then no features."
 
 
@@ -72,6 +73,7 @@ def fit(
     propagate: Annotated[
         bool, typer.Option("--propagate", help="At the end, propagate the labels over the features of the trained network.")
     ] = False,
+    finetune: Annotated[str, typer.Option(help=FINETUNE)] = "auto",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, ...")] = "auto",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
     save_every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
@@ -102,6 +104,7 @@ def fit(
         views=views,
         text=text,
         propagate=propagate,
+        finetune=finetune,
     )
     output = OutputOptions(save_every, tensorboard)
     with progress_bars() as progress:

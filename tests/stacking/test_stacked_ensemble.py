@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits, make_moons
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
+from torch import Tensor
 
 from samekind.errors import ClassFractionWarning
 from samekind.methods.ensemble import check_fractions
 from samekind.methods.ensemble_predictor import EnsemblePredictor
 from samekind.stacking.ensemble_candidates import WITHOUT_HELD_OUT, Candidate
-from samekind.stacking.stacked_ensemble import fit_stacked_ensemble, label_fractions
+from samekind.stacking.stacked_ensemble import ValidationLabels, fit_stacked_ensemble, label_fractions
 
 Array = NDArray[Any]
 
@@ -175,3 +176,30 @@ def test_predicted_fractions_far_from_every_estimate_warn() -> None:
     collapsed = replace(fitted, probabilities=np.tile([0.9, 0.1], (100, 1)), fraction_estimates=(np.array([0.2, 0.8]),))
     with pytest.warns(ClassFractionWarning, match="differ by 80 points"):
         check_fractions(collapsed, shown)
+
+
+def validation_case() -> tuple[Tensor, Array, Array]:
+    """Return two overlapping blobs, their labels, of which five per class are known, and their classes."""
+    truth = np.arange(80) % 2
+    X = torch.from_numpy(np.random.default_rng(0).normal(0.0, 1.0, (80, 4)) + 1.5 * truth[:, None])
+    return X, np.where(np.arange(80) < 10, truth, -1), truth
+
+
+def test_validation_labels_weigh_the_models_and_train_none_of_them() -> None:
+    X, y, truth = validation_case()
+    index = np.arange(20, 40)
+    right, wrong = (
+        fit_stacked_ensemble(X, y, 2, seed=0, validation=ValidationLabels(index, labels[index]))
+        for labels in (truth, 1 - truth)
+    )
+    assert all(torch.equal(a.coefficients, b.coefficients) for a, b in zip(right.bases, wrong.bases, strict=True))
+    assert right.weights != wrong.weights
+    assert right.held_out is not None and np.array_equal(right.held_out[1], truth[index])
+
+
+def test_the_probabilities_of_validation_samples_are_those_of_the_whole_fit() -> None:
+    X, y, truth = validation_case()
+    index = np.arange(20, 40)
+    fitted = fit_stacked_ensemble(X, y, 2, seed=0, validation=ValidationLabels(index, truth[index]))
+    assert fitted.held_out is not None
+    np.testing.assert_allclose(fitted.held_out[0], fitted.probabilities[index])

@@ -8,7 +8,6 @@ weigh on them. Round 2 continues with all labels. Both rounds train with the met
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,10 +45,13 @@ from samekind.progress import counting_bar, show_line
 from samekind.stacking.one_thread import one_thread
 from samekind.stacking.stacked_ensemble import EnsembleFit, ValidationLabels, fit_stacked_ensemble
 from samekind.training.engine import Engine, open_engine, processes
+from samekind.training.schedules import Schedule
 
 Codes = npt.NDArray[np.int64]
 BATCH = (16, 64)  # labelled and unlabelled samples in a batch
 LEARNING_RATES = {"last": 3e-4, "all": 1e-4}
+COSINE: dict[str, Any] = {"rampup": 0.1, "rampdown": 1.0, "decay": "cosine", "beta1_end": 0.9}
+EMA_DECAY = 0.98  # averages over 50 steps, a third of a round for 2,000 images
 MAPS = "maps"  # folder of the stored feature maps, below the folder of the cache
 VIEWS_FILE = "finetuning.json"  # in the folder of the checkpoints
 TIMED_IMAGES = 64  # number of images that are timed to estimate the time for their feature maps
@@ -73,11 +75,16 @@ class TunedEncoder:
 
 
 def finetune_input(
-    fit_input: FitInput, labels: Labels, options: FitOptions, device: torch.device, clock: Clock
+    fit_input: FitInput,
+    labels: Labels,
+    options: FitOptions,
+    device: torch.device,
+    clock: Clock,
+    method: str = ensemble_teacher.SPEC.name,
 ) -> tuple[FitInput, TunedEncoder | None]:
     """Return the input of a fit with a fine-tuned encoder, and the result of the fine-tuning.
 
-    Without fine-tuning, the input is returned as it is, with None.
+    `method` trains the encoder. Without fine-tuning, the input is returned as it is, with None.
     """
     encoder = fit_input.preprocessor.encoder
     if not isinstance(encoder, EfficientNetLite) or options.finetune == "none":
@@ -103,9 +110,7 @@ def finetune_input(
     n_frozen = data.n_frozen if isinstance(data, TuningMaps) else 0
     blocks: Blocks = "all" if options.finetune == "all" else "last"
     plan = plan_finetuning(encoder, blocks, n_frozen, len(data), options.minutes)
-    tuned = tune_encoder(encoder, data, labels.codes, options, plan, clock)
-    if fit_input.cache is not None:  # the maps take gigabytes, and no other fit needs them
-        shutil.rmtree(Path(fit_input.cache.folder) / MAPS, ignore_errors=True)
+    tuned = tune_encoder(encoder, data, labels.codes, options, plan, clock, method)
     if options.verbose:
         show_line(str(tuned))
     if tuned.encoder is None:
@@ -217,13 +222,12 @@ class _Rounds:
         self.options = replace(
             options,
             method=method,
-            settings={"fit_head": True},
+            settings={"fit_head": True, "ema_decay": EMA_DECAY},
             preset="auto",
             epochs="auto",
             batch_size=BATCH,
             supervised_warmup=0.0,
             optimizer="adam",
-            learning_rate=LEARNING_RATES[plan.blocks],
             views=data.views,
             propagate=False,
             history=None,
@@ -244,6 +248,7 @@ class _Rounds:
         prepare = _with_weighting(part.validated)
         classes = list(range(self.data.n_classes))
         run = TrainingRun(options, dataset, classes, dataset.shape, self.engine, self.seed + part.number, self.clock, prepare)
+        run.config = replace(run.config, schedule=Schedule(lr_max=LEARNING_RATES[self.plan.blocks], **COSINE))
         steps = None if options.minutes is not None else self.plan.steps
         predictor = run.train(steps, at_most=self.plan.steps)[0].predictor
         return cast(DeepPredictor, predictor).classifier.requires_grad_(True)

@@ -25,9 +25,7 @@ from samekind.fitting.label_updates import UpdatableFit, assess_evidence
 from samekind.fitting.propagation_at_end import propagate_at_end
 from samekind.fitting.training_run import TrainingRun
 from samekind.image_layout import as_tensor, sample_shape
-from samekind.methods import (
-    scales_inputs,
-)
+from samekind.methods import ensemble_teacher, scales_inputs
 from samekind.methods.base import Method
 from samekind.methods.ensemble import Ensemble
 from samekind.methods.predictors import AnyPredictor
@@ -66,7 +64,14 @@ class ModelFit(NamedTuple):
 
 
 def fit_model(
-    X: Any, y: Any, options: FitOptions, *, steps: int | None = None, keep_training_set: bool = True, elapsed: float = 0.0
+    X: Any,
+    y: Any,
+    options: FitOptions,
+    *,
+    steps: int | None = None,
+    keep_training_set: bool = True,
+    elapsed: float = 0.0,
+    finetuning_method: str = ensemble_teacher.SPEC.name,
 ) -> ModelFit:
     """Train a model.
 
@@ -84,6 +89,8 @@ def fit_model(
         Whether the model keeps the features and predicted classes of X, which takes an inference pass over X.
     elapsed : float, default=0.0
         Seconds that the caller has spent on this fit already; they count towards `options.minutes`.
+    finetuning_method : str
+        Name of the method that trains the encoder, if it is fine-tuned.
 
     Returns
     -------
@@ -108,7 +115,7 @@ def fit_model(
             fit_input, options = _choose_encoder(fit_input, labels, options, device, clock)
         tuned: TunedEncoder | None = None
         if isinstance(fit_input, FitInput):
-            fit_input, tuned = finetune_input(fit_input, labels, options, device, clock)
+            fit_input, tuned = finetune_input(fit_input, labels, options, device, clock, finetuning_method)
         samples = as_tensor(fit_input.samples())
         if len(samples) < 2:
             raise DataError("X has one sample only (n_samples = 1). Pass at least two samples, of two classes.")

@@ -42,6 +42,9 @@ TRAINING_OPTIONS = (
 )
 
 
+Finetune = Literal["auto", "none", "last", "all"]
+
+
 @dataclass(frozen=True)
 class FitOptions:
     """Options of a fit. `SemiSupervisedClassifier` has the same parameters and documents them."""
@@ -68,7 +71,7 @@ class FitOptions:
     accumulation_steps: int = 1
     propagate: bool = False
     encoder: AnyEncoder | None = AUTO_ENCODER
-    finetune: Literal["auto", "none", "last", "all"] = "auto"
+    finetune: Finetune = "auto"
     cache: str | Path | FeatureCache | None = None
     progress: Progress | None = None
 

@@ -24,7 +24,7 @@ class LabelQuality:
     Attributes
     ----------
     n_labels : int
-        Number of labels that were held out from training in turn.
+        Number of labels that were held out from training, in turn or once.
     accuracy : float or None
         Fraction of held-out labels that were predicted. None if no class has two labels.
     low, high : float
@@ -83,7 +83,7 @@ def assess(
     advice = _one_label_advice(label_counts, classes)
     if len(true) == 0:
         return LabelQuality(0, None, 0.0, 1.0, advice)
-    n = int(label_counts[label_counts > 1].sum())
+    n = min(int(label_counts[label_counts > 1].sum()), len(true))
     accuracy = float(np.mean(predicted == true))
     advice += _confusion_advice(predicted, true, classes)
     if 1.0 - graph_weight > LABELS_ALONE:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from samekind.clock import Clock
 from samekind.data.readers.image_folder import LABEL_FILES
@@ -23,8 +24,10 @@ from samekind.errors import DataError, LabelError, ModelFileError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.files.manifest import RUN_FORMAT, read_run_manifest
 from samekind.files.output_paths import require_output_path
-from samekind.fitting.fit_options import FitOptions
+from samekind.fitting.finetuning import MAPS
+from samekind.fitting.fit_options import Finetune, FitOptions
 from samekind.fitting.label_quality import LabelQuality
+from samekind.nets.encoders.frozen_features import Encoder
 from samekind.nets.encoders.names import AUTO, runs_code
 from samekind.preprocessing.preprocessor import decode_size
 from samekind.progress import Progress
@@ -68,6 +71,7 @@ class FitConfig:
     net: str = "auto"
     views: str = "auto"
     text: str | None = None  # name of the column of a table that contains the texts to classify
+    finetune: str = "auto"  # which blocks of the pretrained encoder are trained further: auto, none, last or all
     propagate: bool = False  # True: labels are propagated over the features of the trained network at the end
 
     def to_json(self) -> dict[str, Any]:
@@ -199,6 +203,7 @@ def _fit_in(
         "encoding": data.encoding.to_json(),
     }
     write_run_manifest(out, {"finished": True, "config": config.to_json(), "result": result})
+    shutil.rmtree(out / "cache" / MAPS, ignore_errors=True)  # gigabytes that only an interrupted fine-tuning needs again
     return _result(out, result, already_finished=False)
 
 
@@ -235,11 +240,12 @@ def fit_again(
     out: Path,
     *,
     quick: bool = False,
+    encoder: Encoder | None = None,
     progress: Progress | None = None,
 ) -> tuple[SemiSupervisedClassifier, UserData, list[str | None]]:
     """Train again on the data of a run; return the model, the data, and the labels that `labels(data)` returned.
 
-    Only history.jsonl is written to `out`.
+    Only history.jsonl is written to `out`. `encoder` takes the place of the encoder of the run, and is not fine-tuned further.
     """
     manifest = read_run_manifest(run)
     clock, stored = Clock(), manifest["config"]
@@ -250,6 +256,8 @@ def fit_again(
         config = replace(config, epochs="quick" if config.epochs == "auto" else float(config.epochs) / 4)
     data = open_like(config.data, Encoding.from_json(manifest["result"]["encoding"]), cache=run / "cache", progress=progress)
     model = _estimator(config, out, OutputOptions(), verbose=False).set_params(cache=run / "cache", checkpoint=None)
+    if encoder is not None:
+        model.set_params(encoder=encoder, finetune="none", minutes=None)
     if progress is not None:
         model.set_params(progress=lambda title, done, total: progress(_stage(title), done, total))
     y = labels(data)
@@ -331,6 +339,7 @@ def _estimator(config: FitConfig, out: Path, output: OutputOptions, *, verbose: 
         encoder=config.encoder,
         cache=out / "cache",
         propagate=config.propagate,
+        finetune=cast(Finetune, config.finetune),  # `validate_parameters` has checked the value
     )
     return model if config.method is None else model.set_params(method=config.method)
 

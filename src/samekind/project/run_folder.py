@@ -36,6 +36,7 @@ from samekind.files.manifest import RUN_FORMAT, read_active_model, read_finished
 
 if TYPE_CHECKING:  # the server imports this module at its start, and must not wait for torch
     from samekind.estimator import SemiSupervisedClassifier
+    from samekind.nets.encoders.efficientnet import EfficientNetLite
 
 LogFunction = Callable[[str], None]
 
@@ -90,6 +91,16 @@ def open_run(folder: Path) -> FittedRun:
 
     model = SemiSupervisedClassifier.load(model_dir).set_params(cache=folder / "cache")
     return FittedRun(folder, model, Encoding.from_json(manifest["result"]["encoding"]), manifest["config"]["data"])
+
+
+def finetuned_encoder(run: Path) -> EfficientNetLite | None:
+    """Return the encoder of the active model if it was fine-tuned in the fit; None for every other encoder."""
+    from samekind.nets.encoders.finetuned import PATTERN, is_finetuned
+
+    if not any(active_model_dir(run).glob(PATTERN)):
+        return None
+    encoder = open_run(run).model.model_.preprocessor.encoder
+    return encoder if is_finetuned(encoder) else None
 
 
 def active_model_dir(run: Path) -> Path:

@@ -26,6 +26,7 @@ from samekind.errors import ModelFileError, SamekindError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.files.io import atomic_write_array
 from samekind.project.fit import fit_again
+from samekind.project.run_folder import finetuned_encoder
 from samekind.server.jobs.job_items import JobItems
 
 NICENESS = 5  # the process gets a lower priority than the server, because the server must respond quickly
@@ -46,7 +47,8 @@ class InstantWorker:
         self.n_written = 0
         self.refitting: Future[SemiSupervisedClassifier] | None = None
         began = time.monotonic()
-        self.model, _, self.y = fit_again(Path(self.job["run"]), self.items.labels_of, folder)
+        self.encoder = finetuned_encoder(Path(self.job["run"]))
+        self.model, _, self.y = fit_again(Path(self.job["run"]), self.items.labels_of, folder, encoder=self.encoder)
         self.fitted_y = self.y  # labels of the last complete fit
         if self.model.updates_ is None:
             raise ModelFileError("this model cannot be updated after each label; press r to refit")
@@ -58,7 +60,9 @@ class InstantWorker:
         f = self.items.by_item(model.fitted_proba(), 1.0 / len(model.classes_), with_new=False)
         atomic_write_array(self.folder / name, f, ModelFileError)
         self.n_written += 1
-        quality = None if model.quality_ is None else model.quality_.to_json()
+        # a fine-tuned encoder was trained on the labels of its fit, so these labels cannot tell how good the model is
+        known = self.encoder is None and model.quality_ is not None
+        quality = model.quality_.to_json() if known and model.quality_ is not None else None
         classes = [str(label) for label in model.classes_]
         seconds = round(time.monotonic() - began, 3)
         write_line({"kind": kind, "seq": self.seq, "file": name, "classes": classes, "seconds": seconds, "quality": quality})
