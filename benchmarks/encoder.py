@@ -7,6 +7,7 @@
     python benchmarks/encoder.py --speed photos                       # images/s beside those of the network alone
     python benchmarks/encoder.py --neighbors photos                   # precision@9 without any label
     python benchmarks/encoder.py --memory 1000 5000                   # peak memory of encoding that many images
+    python benchmarks/encoder.py --sizes photos --epochs 20           # training from scratch at several image sizes
 
 Groups of rows: "frozen": logistic regression on standardized features, supervised training on features, and the ensemble, which
 is the default; "finetuned": the last blocks or all blocks of the encoder are trained too, with and without the learned graph;
@@ -56,6 +57,7 @@ LOGISTIC = "LogisticRegression"
 METHODS = ("learned_graph", "supervised")
 GROUPS = ("frozen", "graph", "finetuned", "finetuned_graph", "finetuned_all", "scratch")
 N_TEST = 1000
+SIZES = (32, 64, 96, 128)
 Data = tuple[Any, Any, Any, Any]
 
 
@@ -255,6 +257,29 @@ def measure_memory(counts: Sequence[int]) -> None:
             print(f"{n} images: peak {after:.0f} MB, {after - before:.0f} MB above that of 256 images", flush=True)
 
 
+def compare_sizes(folder: Path, args: argparse.Namespace) -> None:
+    """Train from scratch on a folder of images decoded at several sizes, and print error, seconds and TFLOP of each size."""
+    lines = []
+    for side in SIZES:
+        row = f"from scratch at {side}"
+        for seed in range(args.draws):
+            if (row, seed) not in [(r["row"], r["seed"]) for r in read_runs(args.out)]:
+                data = open_data(folder, labels=folder / "truth.csv", size=side, cache=args.cache)
+                y = np.unique(np.array(data.y, dtype=str), return_inverse=True)[1]
+                shown = hide_labels(y, args.labels[0], seed)
+                options = FitOptions("auto", encoder=None, epochs=args.epochs, random_state=seed)
+                began = time.perf_counter()
+                fitted = fit_model(np.array(data.x), shown, options)
+                error = error_rate(fitted.model.train_labels[shown < 0], y[shown < 0])
+                seconds, tflop = round(time.perf_counter() - began, 1), round(fitted.cost["flops"] / 1e12, 3)
+                record = {"row": row, "seed": seed, "train": len(y), "labels": args.labels[0], "epochs": args.epochs}
+                record_runs(args.out, {**record, "seconds": seconds, "tflop": tflop, "unlabelled_error": error})
+        some = [r for r in read_runs(args.out) if r["row"] == row and r["seed"] < args.draws]
+        cost = [f"{np.mean([r[name] for r in some]):.3g}" for name in ("seconds", "tflop")]
+        lines.append([str(side), mean_and_spread([r["unlabelled_error"] for r in some]), str(len(some)), *cost])
+        show(["side in pixels", "error on unlabelled %", "draws", "s/fit", "TFLOP"], lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=3)
@@ -268,6 +293,8 @@ def main() -> None:
     parser.add_argument("--speed", type=Path, help="folder of images with truth.csv")
     parser.add_argument("--neighbors", type=Path, help="folder of images with truth.csv")
     parser.add_argument("--memory", type=int, nargs="+")
+    parser.add_argument("--sizes", type=Path, help="folder of images with truth.csv")
+    parser.add_argument("--epochs", type=float, default=20, help="epochs of training with --sizes")
     parser.add_argument("--cache", type=Path, default=Path("runs/encoder"))
     parser.add_argument("--out", type=Path, default=Path("results/encoder.jsonl"))
     args = parser.parse_args()
@@ -278,6 +305,8 @@ def main() -> None:
         measure_speed(args.speed, 128)
     elif args.neighbors:
         compare_neighbors(args.neighbors, 500, args.cache)
+    elif args.sizes:
+        compare_sizes(args.sizes, args)
     elif args.folder:
         x, y, _ = labelled_folder(args.folder, args.cache)
         plan = plan_encoder(len(x), min(x.shape[1:3]))

@@ -94,11 +94,11 @@ def test_without_minutes_auto_leaves_the_encoder_frozen(frozen: SemiSupervisedCl
     assert np.array_equal(auto.fitted_proba(), frozen.fitted_proba())
 
 
-def test_auto_fine_tunes_if_the_minutes_allow_it_and_says_what_held_out_labels_show(capsys: Any) -> None:
+def test_auto_fine_tunes_if_the_minutes_allow_it_and_logs_what_held_out_labels_show(capsys: Any) -> None:
     model = tuned(finetune="auto", minutes=1.0, verbose=True)
-    said = " ".join(capsys.readouterr().err.split())
-    assert "held-out labels:" in said and "with the frozen encoder" in said
-    assert is_finetuned(encoder_of(model)) == ("fine-tuning: not used" not in said)
+    logged = " ".join(capsys.readouterr().err.split())
+    assert "held-out labels:" in logged and "with the frozen encoder" in logged
+    assert is_finetuned(encoder_of(model)) == ("fine-tuning: not used" not in logged)
 
 
 def test_too_few_minutes_leave_the_encoder_frozen_with_a_reason(capsys: Any) -> None:

@@ -115,7 +115,7 @@ def test_the_fitted_head_has_no_gradient_of_its_objective_left() -> None:
 
 
 @pytest.mark.parametrize(("fits", "steps", "passes"), [(1, 100, 1), (2, 100, 2), (4, 10, 4)])
-def test_the_ensemble_is_fitted_as_often_as_the_setting_says(fits: int, steps: int, passes: int) -> None:
+def test_the_setting_determines_how_often_the_ensemble_is_fitted(fits: int, steps: int, passes: int) -> None:
     trained = EnsembleTeacher(linear(), replace(TASK, steps=steps), EnsembleTeacherConfig(fits=fits))
     due = 1 + sum(trained.refresh_due(done, steps) for done in range(1, steps))
     assert due == passes == trained.full_passes(steps)

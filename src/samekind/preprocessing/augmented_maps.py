@@ -16,7 +16,7 @@ from torch import Tensor
 
 from samekind.data.augment.randaugment import FIXMATCH, PAPER
 from samekind.data.augment.transforms import Compose, RandomShift, Transform
-from samekind.image_layout import as_tensor
+from samekind.image_layout import as_tensor, channels_first, planes_to_channels_last
 from samekind.nets.encoders.frozen_features import FeatureCache, OnSamples, SliceableImages, extract_features
 from samekind.nets.encoders.trainable_blocks import FrozenBlocks
 
@@ -43,10 +43,10 @@ class AugmentedImages:
         return np.concatenate(chunks)[start - first : stop - first]
 
     def _chunk(self, begin: int) -> Array:
-        images = torch.from_numpy(as_bytes(self.images[begin : begin + CHUNK])).permute(0, 3, 1, 2)
+        images = channels_first(torch.from_numpy(as_bytes(self.images[begin : begin + CHUNK])))
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + begin)
         index = torch.arange(begin, begin + len(images))
-        return self.transform(images, index, generator).permute(0, 2, 3, 1).contiguous().numpy()
+        return planes_to_channels_last(self.transform(images, index, generator).numpy())
 
 
 def as_bytes(images: Any) -> Array:
