@@ -52,6 +52,7 @@ class EnsembleTeacher(Method):
 
     has_second_view = True
     keeps_output = True
+    labelled_views = ("strong",)
     unlabelled_views = ("strong", "weak")
     teacher: Classifier
     soft_labels: Tensor
