@@ -40,7 +40,7 @@ MAY_IMPORT = {
     "model_file": "data nets methods defaults files errors",
     "model": "image_layout data tabular nets methods search defaults preprocessing model_file files errors",
     "fitting": "clock image_layout progress data graphs nets stacking methods training defaults parameters preprocessing model"
-    " files errors",
+    " files flops errors",
     "fitted_estimator": "data nets search model errors",
     "estimator": "progress data nets training fitting fitted_estimator model files errors",
     "model_selection": "data errors",

@@ -78,6 +78,13 @@ def test_only_labels_that_round_1_has_not_seen_tell_the_quality(
     assert (fitted.quality_.n_labels, frozen.quality_.n_labels) == (10, 20)
 
 
+def test_the_cost_counts_the_operations_of_the_maps_and_of_both_rounds(
+    fitted: SemiSupervisedClassifier, frozen: SemiSupervisedClassifier
+) -> None:
+    # 120 steps with 80 views and 64 more for the teacher; the last blocks have more than 1 MFLOP per image of 32 pixels
+    assert fitted.cost_["flops"] - frozen.cost_["flops"] > 120 * (3 * 80 + 64) * 1e6
+
+
 def test_updates_keep_the_weights_of_the_models_also_after_a_refit(fitted: SemiSupervisedClassifier) -> None:
     model = SemiSupervisedClassifier()
     model.__dict__ = dict(vars(fitted))

@@ -27,6 +27,7 @@ from samekind.fitting.finetuning_plan import END_PART, LEAST_VIEWS, Blocks, Fine
 from samekind.fitting.fit_options import FitOptions
 from samekind.fitting.training_run import TrainingRun
 from samekind.fitting.tuning_data import TuningData, TuningImages, TuningMaps
+from samekind.flops import count_flops
 from samekind.image_layout import as_tensor
 from samekind.methods import ensemble_teacher
 from samekind.methods.base import Method
@@ -62,13 +63,15 @@ LEAST_VALIDATION = 8  # with fewer labels that round 1 has not seen, nothing can
 class TunedEncoder:
     """Result of a fine-tuning: the encoder, the features of all images, the known weights, and the reason in one line.
 
-    The encoder is None if the frozen one is better. `validated` is None if too few labels could be held out.
+    The encoder is None if the frozen one is better. `validated` is None if too few labels could be held out. `flops` counts the
+    floating-point operations of both rounds and of the stored maps.
     """
 
     encoder: EfficientNetLite | None
     features: Tensor
     validated: Validated | None
     reason: str
+    flops: float = 0.0
 
     def __str__(self) -> str:
         return f"fine-tuning: {self.reason}"
@@ -127,7 +130,7 @@ def _tuning_data(
     frozen_features = torch.from_numpy(np.array(fit_input.samples()))
     if options.finetune == "all":
         stored = as_tensor(images if images.dtype == np.uint8 else as_bytes(images))
-        return TuningImages(frozen_features, n_classes, device, stored, flip)
+        return TuningImages(frozen_features, n_classes, device, 0.0, stored, flip)
     frozen = FrozenBlocks(encoder, last_blocks(encoder))
     n_views = _n_views(frozen, images, options, clock)
     if n_views < (LEAST_VIEWS if options.finetune == "auto" else 1):
@@ -139,7 +142,10 @@ def _tuning_data(
     cache = None if fit_input.cache is None else replace(fit_input.cache, folder=Path(fit_input.cache.folder) / MAPS)
     with counting_bar((n_views + 1) * len(images), "computing feature maps", visible=options.verbose) as draw:
         maps = compute_maps(frozen, images, n_views, flip=flip, cache=cache, on_samples=draw)
-    return TuningMaps(frozen_features, n_classes, device, maps, frozen.n_frozen)
+    with count_flops() as counted:
+        frozen(torch.zeros(1, 3, encoder.side, encoder.side))
+    flops = counted() * len(images) * (n_views + 1)
+    return TuningMaps(frozen_features, n_classes, device, flops, maps, frozen.n_frozen)
 
 
 def _n_views(frozen: FrozenBlocks, images: Any, options: FitOptions, clock: Clock) -> int:
@@ -199,10 +205,10 @@ def tune_encoder(
             found = Validated(first.weighting, first.held_out)
             reason = f"{plan}; held-out labels: {_percent(first)} wrong, {_percent(base)} with the frozen encoder"
             if options.finetune == "auto" and _n_wrong(first) > _n_wrong(base):
-                return TunedEncoder(None, data.frozen_features, None, f"not used; {reason}")
+                return TunedEncoder(None, data.frozen_features, None, f"not used; {reason}", trainer.flops)
         tuned = trainer.train(_Round(2, codes, tuned, found))
         z = trainer.features(tuned)
-    return TunedEncoder(data.merge(encoder, tuned.features), z, found, reason)
+    return TunedEncoder(data.merge(encoder, tuned.features), z, found, reason, trainer.flops)
 
 
 class _Rounds:
@@ -219,6 +225,7 @@ class _Rounds:
         method: str,
     ) -> None:
         self.data, self.plan, self.engine, self.seed, self.clock = data, plan, engine, seed, clock
+        self.flops = data.flops
         self.options = replace(
             options,
             method=method,
@@ -250,8 +257,9 @@ class _Rounds:
         run = TrainingRun(options, dataset, classes, dataset.shape, self.engine, self.seed + part.number, self.clock, prepare)
         run.config = replace(run.config, schedule=Schedule(lr_max=LEARNING_RATES[self.plan.blocks], **COSINE))
         steps = None if options.minutes is not None else self.plan.steps
-        predictor = run.train(steps, at_most=self.plan.steps)[0].predictor
-        return cast(DeepPredictor, predictor).classifier.requires_grad_(True)
+        result, _ = run.train(steps, at_most=self.plan.steps)
+        self.flops += result.cost["flops"]
+        return cast(DeepPredictor, result.predictor).classifier.requires_grad_(True)
 
     def features(self, net: Classifier) -> Tensor:
         """Return the features (n, d) of all images."""

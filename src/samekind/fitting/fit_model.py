@@ -153,7 +153,8 @@ def fit_model(
     quality = assess_evidence(result.method.label_evidence(), labels)
     updater = result.method.label_updater() if keep_training_set else None
     updates = None if updater is None else UpdatableFit(labels, updater)
-    return ModelFit(model, result.method, result.history, result.cost, steps, epochs, quality, updates)
+    cost = result.cost if tuned is None else {**result.cost, "flops": result.cost["flops"] + tuned.flops}
+    return ModelFit(model, result.method, result.history, cost, steps, epochs, quality, updates)
 
 
 def _possible_data(fit_input: FitInput | TextInput | TableInput, options: FitOptions) -> list[tuple[DataKind, bool]]:

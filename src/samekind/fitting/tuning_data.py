@@ -22,11 +22,15 @@ Codes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TuningData(ABC):
-    """Samples of a fine-tuning: the network's inputs, their views, and the features of the frozen encoder (n, d)."""
+    """Samples of a fine-tuning: the network's inputs, their views, and the features of the frozen encoder (n, d).
+
+    `flops` counts the floating-point operations that computed the inputs.
+    """
 
     frozen_features: Tensor
     n_classes: int
     device: torch.device
+    flops: float
 
     def __len__(self) -> int:
         return len(self.frozen_features)
