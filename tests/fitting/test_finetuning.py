@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from samekind import SemiSupervisedClassifier
 from samekind.clock import Clock
-from samekind.errors import SettingError
-from samekind.fitting.finetuning import MAPS, VIEWS_FILE, hold_out_half
+from samekind.errors import CheckpointError, SettingError
+from samekind.fitting.finetuned_input import MAPS, VIEWS_FILE
+from samekind.fitting.finetuning import hold_out_half
 from samekind.fitting.finetuning_plan import FinetuningPlan, affordable_views, plan_finetuning
 from samekind.nets.encoders.efficientnet import efficientnet_lite
 from samekind.nets.encoders.finetuned import is_finetuned
@@ -136,10 +137,16 @@ def test_one_label_per_class_is_fine_tuned_without_a_test() -> None:
 
 @pytest.mark.parametrize("encoder", [None, lambda batch: np.asarray(batch).reshape(len(batch), -1)[:, :5]])
 def test_only_efficientnet_lite_can_be_fine_tuned(encoder: Any) -> None:
-    with pytest.raises(SettingError, match="finetune is 'last', but only EfficientNet-lite can be fine-tuned"):
+    with pytest.raises(SettingError, match="finetune is 'last', but only EfficientNet-lite on images can be fine-tuned"):
         tuned(encoder=encoder, epochs="quick")
     with pytest.raises(SettingError, match="finetune is 'some'; expected 'auto', 'none', 'last' or 'all'"):
         SemiSupervisedClassifier(finetune="some").validate_parameters()  # type: ignore[arg-type]
+
+
+def test_texts_and_vectors_have_no_encoder_to_fine_tune() -> None:
+    for X in (["a goal", "a match", "a bank", "a loan"], np.eye(4)):
+        with pytest.raises(SettingError, match="finetune is 'all', but only EfficientNet-lite on images can be fine-tuned"):
+            SemiSupervisedClassifier(finetune="all").fit(X, [0, -1, 1, -1])
 
 
 # ---------------------------------------------------------------- killed and resumed
@@ -161,6 +168,13 @@ def test_a_killed_fine_tuning_resumes_to_the_same_model_bit_for_bit(
     resumed = tuned(**options)
     assert np.array_equal(resumed.fitted_proba(), fitted.fitted_proba())
     assert (tmp_path / "checkpoints" / VIEWS_FILE).exists() and list((tmp_path / "cache" / MAPS).glob("features-*.npy"))
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"views": -1}', '{"views": "4"}', "[" * 100_000])
+def test_a_changed_number_of_views_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / VIEWS_FILE).write_text(content)
+    with pytest.raises(CheckpointError, match="must hold the number of stored views"):
+        tuned(checkpoint=tmp_path)
 
 
 # ---------------------------------------------------------------- labels, time and memory

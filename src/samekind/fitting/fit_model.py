@@ -18,7 +18,8 @@ from samekind.data.inputs import Labels, read_labels
 from samekind.data.scaling import identity_scaler
 from samekind.data.texts import parse_texts
 from samekind.errors import DataError, SettingError
-from samekind.fitting.finetuning import TunedEncoder, finetune_input
+from samekind.fitting.finetuned_input import finetune_input, require_tunable
+from samekind.fitting.finetuning import TunedEncoder
 from samekind.fitting.fit_options import FitOptions
 from samekind.fitting.label_quality import LabelQuality
 from samekind.fitting.label_updates import UpdatableFit, assess_evidence
@@ -114,7 +115,9 @@ def fit_model(
         elif options.encoder == AUTO_ENCODER:
             fit_input, options = _choose_encoder(fit_input, labels, options, device, clock)
         tuned: TunedEncoder | None = None
-        if isinstance(fit_input, FitInput):
+        if not isinstance(fit_input, FitInput):
+            require_tunable(None, options)
+        else:
             fit_input, tuned = finetune_input(fit_input, labels, options, device, clock, finetuning_method)
         samples = as_tensor(fit_input.samples())
         if len(samples) < 2:

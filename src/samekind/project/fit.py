@@ -24,7 +24,7 @@ from samekind.errors import DataError, LabelError, ModelFileError, SettingError
 from samekind.estimator import SemiSupervisedClassifier
 from samekind.files.manifest import RUN_FORMAT, read_run_manifest
 from samekind.files.output_paths import require_output_path
-from samekind.fitting.finetuning import MAPS
+from samekind.fitting.finetuned_input import MAPS
 from samekind.fitting.fit_options import Finetune, FitOptions
 from samekind.fitting.label_quality import LabelQuality
 from samekind.nets.encoders.frozen_features import Encoder

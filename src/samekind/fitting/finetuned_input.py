@@ -1,0 +1,144 @@
+"""Input of a fit with a fine-tuned encoder: decides whether an encoder is fine-tuned, and computes what the rounds train on."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from samekind.clock import Clock
+from samekind.data.inputs import Labels
+from samekind.defaults import classes_are_characters
+from samekind.errors import CheckpointError, SettingError
+from samekind.files.io import atomic_write
+from samekind.fitting.finetuning import TunedEncoder, tune_encoder
+from samekind.fitting.finetuning_plan import END_PART, LEAST_VIEWS, MOST_VIEWS, Blocks, affordable_views, plan_finetuning
+from samekind.fitting.fit_options import FitOptions
+from samekind.fitting.tuning_data import TuningData, TuningImages, TuningMaps
+from samekind.flops import count_flops
+from samekind.image_layout import as_tensor
+from samekind.methods import ensemble_teacher
+from samekind.nets.encoders.efficientnet import EfficientNetLite
+from samekind.nets.encoders.frozen_features import Encoder, extract_features
+from samekind.nets.encoders.trainable_blocks import FrozenBlocks, last_blocks
+from samekind.preprocessing.augmented_maps import as_bytes, compute_maps
+from samekind.preprocessing.preprocessor import FitInput
+from samekind.progress import counting_bar, show_line
+from samekind.training.engine import processes
+
+ASKED = ("last", "all")  # values of finetune= that are an error where no encoder can be fine-tuned
+MAPS = "maps"  # folder of the stored feature maps, below the folder of the cache
+VIEWS_FILE = "finetuning.json"  # in the folder of the checkpoints
+TIMED_IMAGES = 64  # number of images that are timed to estimate the time for their feature maps
+
+
+def finetune_input(
+    fit_input: FitInput,
+    labels: Labels,
+    options: FitOptions,
+    device: torch.device,
+    clock: Clock,
+    method: str = ensemble_teacher.SPEC.name,
+) -> tuple[FitInput, TunedEncoder | None]:
+    """Return the input of a fit with a fine-tuned encoder, and the result of the fine-tuning.
+
+    `method` trains the encoder. Without fine-tuning, the input is returned as it is, with None.
+    """
+    encoder = fit_input.preprocessor.encoder
+    require_tunable(encoder, options)
+    wanted = options.finetune in ASKED or (options.finetune == "auto" and options.minutes is not None and processes() == 1)
+    if not isinstance(encoder, EfficientNetLite) or not wanted:
+        return fit_input, None
+    features = torch.from_numpy(np.array(fit_input.samples()))
+    data = _tuning_data(encoder, fit_input.with_encoder(encoder, features.numpy()), labels, options, device, clock)
+    if data is None:
+        return fit_input.with_encoder(encoder, features.numpy()), None
+    n_frozen = data.n_frozen if isinstance(data, TuningMaps) else 0
+    blocks: Blocks = "all" if options.finetune == "all" else "last"
+    plan = plan_finetuning(encoder, blocks, n_frozen, len(data), options.minutes)
+    tuned = tune_encoder(encoder, data, labels.codes, options, plan, clock, method)
+    if options.verbose:
+        show_line(str(tuned))
+    if tuned.encoder is None:
+        return fit_input.with_encoder(encoder, features.numpy()), tuned
+    return fit_input.with_encoder(tuned.encoder, tuned.features.numpy()), tuned
+
+
+def require_tunable(encoder: Encoder | None, options: FitOptions) -> None:
+    """Raise SettingError if the user asks for fine-tuning, and this encoder cannot be fine-tuned or there are several
+    processes.
+    """
+    if options.finetune not in ASKED:
+        return
+    if not isinstance(encoder, EfficientNetLite):
+        raise SettingError(
+            f"finetune is {options.finetune!r}, but only EfficientNet-lite on images can be fine-tuned, and the encoder is "
+            f"{options.encoder!r}. Pass encoder='efficientnet_lite0', or leave finetune out."
+        )
+    if processes() > 1:
+        raise SettingError(
+            f"finetune is {options.finetune!r} in {processes()} processes; an encoder is fine-tuned in one process only. "
+            "Start one process, or pass finetune='none'."
+        )
+
+
+def _tuning_data(
+    encoder: EfficientNetLite, fit_input: FitInput, labels: Labels, options: FitOptions, device: torch.device, clock: Clock
+) -> TuningData | None:
+    """Return the samples of the fine-tuning; None if finetune="auto" has too little time for it."""
+    flip = not classes_are_characters(labels.classes.tolist())
+    images, n_classes = fit_input.images, len(labels.classes)
+    frozen_features = torch.from_numpy(np.array(fit_input.samples()))
+    if options.finetune == "all":
+        stored = as_tensor(images if images.dtype == np.uint8 else as_bytes(images))
+        return TuningImages(frozen_features, n_classes, device, 0.0, stored, flip)
+    frozen = FrozenBlocks(encoder, last_blocks(encoder))
+    n_views = _n_views(frozen, images, options, clock)
+    if n_views < (LEAST_VIEWS if options.finetune == "auto" else 1):
+        if options.finetune == "auto":
+            if options.verbose:
+                show_line(f"fine-tuning: not used; {options.minutes:g} minutes are too short for it")
+            return None
+        n_views = 1
+    cache = None if fit_input.cache is None else replace(fit_input.cache, folder=Path(fit_input.cache.folder) / MAPS)
+    with counting_bar((n_views + 1) * len(images), "computing feature maps", visible=options.verbose) as draw:
+        maps = compute_maps(frozen, images, n_views, flip=flip, cache=cache, on_samples=draw)
+    with count_flops() as counted:
+        frozen(torch.zeros(1, 3, encoder.side, encoder.side))
+    flops = counted() * len(images) * (n_views + 1)
+    return TuningMaps(frozen_features, n_classes, device, flops, maps, frozen.n_frozen)
+
+
+def _n_views(frozen: FrozenBlocks, images: Any, options: FitOptions, clock: Clock) -> int:
+    """Return the number of strong views to store. A fit that resumes takes the number with which it began."""
+    path = None if options.checkpoint is None else Path(options.checkpoint) / VIEWS_FILE
+    if path is not None and path.exists():
+        return _read_views(path)
+    left = None if options.minutes is None else 60.0 * END_PART * options.minutes - clock.seconds()
+    timed = images[:TIMED_IMAGES]
+    extract_features(frozen, timed[:1])
+    timer = Clock()
+    extract_features(frozen, timed)
+    n_bytes = 4 * int(np.prod(frozen.map_shape()))
+    found = affordable_views(len(images), n_bytes, timer.seconds() / len(timed), left)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, json.dumps({"views": found}).encode())
+    return found
+
+
+def _read_views(path: Path) -> int:
+    try:
+        n_views = json.loads(path.read_text(encoding="utf-8"))["views"]
+        if isinstance(n_views, int) and 0 <= n_views <= MOST_VIEWS:
+            return n_views
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise CheckpointError(
+        f'{path} was changed: it must hold the number of stored views, such as {{"views": 4}}. Remove {path.parent} to start '
+        "again."
+    )
