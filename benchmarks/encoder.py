@@ -98,7 +98,9 @@ def labelled_folder(folder: Path, cache: Path) -> tuple[Any, Any, list[Path]]:
     return data.x, np.array([classes[str(label)] for label in data.y]), [folder / name for name in data.names]
 
 
-def one_fit(data: Data, name: str, row: Row, seed: int, n_labels: int, encoder: str, cache: Path) -> dict[str, Any]:
+def one_fit(
+    data: Data, name: str, row: Row, seed: int, n_labels: int, encoder: str, cache: Path, minutes: float | None
+) -> dict[str, Any]:
     """Return the error on unlabelled images, the error on test images if there are any, the seconds and TFLOP of a fit."""
     x, y, x_test, y_test = data
     shown = hide_labels(y, n_labels, seed)
@@ -113,7 +115,8 @@ def one_fit(data: Data, name: str, row: Row, seed: int, n_labels: int, encoder: 
         predicted = model.predict(z)
     else:
         used = encoder if row.on_features else None
-        options = FitOptions(row.method, encoder=used, finetune=row.finetune, cache=cache, random_state=seed)
+        limit = minutes if row.finetune != "none" else None
+        options = FitOptions(row.method, encoder=used, finetune=row.finetune, cache=cache, random_state=seed, minutes=limit)
         fitted = fit_model(x, shown, options, finetuning_method=row.finetuning_method)
         predicted, flops = fitted.model.train_labels, fitted.cost["flops"]
     seconds = round(time.perf_counter() - began, 1)
@@ -172,7 +175,7 @@ def compare(data: Data, encoder: str, args: argparse.Namespace) -> None:
     for n_labels in args.labels:
         for seed, name in [(seed, name) for seed in range(0 if args.table else args.draws) for name in names]:
             if (name, seed) not in [(r["row"], r["seed"]) for r in recorded(args.out, n, n_labels)]:
-                record = one_fit(data, name, named[name], seed, n_labels, encoder, args.cache)
+                record = one_fit(data, name, named[name], seed, n_labels, encoder, args.cache, args.minutes)
                 print(record, flush=True)
                 record_runs(args.out, record)
         table([r for r in recorded(args.out, n, n_labels) if r["seed"] < args.draws], names, n_labels)
@@ -288,6 +291,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only logistic regression and the ensemble")
     parser.add_argument("--rows", nargs="+", default=list(GROUPS), choices=GROUPS, help="groups of rows")
     parser.add_argument("--encoder", default=ENCODER)
+    parser.add_argument("--minutes", type=float, help="time limit of a fit with a fine-tuned encoder")
     parser.add_argument("--table", action="store_true", help="only print the tables of recorded fits")
     parser.add_argument("--folder", type=Path, help="folder of images with truth.csv, in place of CIFAR-10")
     parser.add_argument("--speed", type=Path, help="folder of images with truth.csv")
