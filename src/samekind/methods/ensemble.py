@@ -23,9 +23,10 @@ from samekind.methods.ensemble_predictor import EnsemblePredictor
 from samekind.methods.fixed_graph import require_class_fractions
 from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
+from samekind.stacking.ensemble_fit import EnsembleFit
 from samekind.stacking.ensemble_updates import EnsembleUpdater
 from samekind.stacking.one_thread import one_thread
-from samekind.stacking.stacked_ensemble import N_NEIGHBORS, EnsembleFit, fit_stacked_ensemble
+from samekind.stacking.stacked_ensemble import N_NEIGHBORS, fit_stacked_ensemble
 
 # largest difference of predicted from estimated class fractions without a warning, as total variation distance
 MAX_FRACTION_DISTANCE = 0.35
@@ -56,6 +57,7 @@ class Ensemble(Method):
     def __init__(self, net: Classifier | None, task: Task, config: EnsembleConfig | None = None) -> None:
         super().__init__()
         self.config = config or EnsembleConfig()
+        self.table = task.table
         self.fitted: EnsembleFit | None = None
         self.labels: NDArray[np.int64] | None = None  # labels (n,) of the last call of `refresh`
 
@@ -68,7 +70,13 @@ class Ensemble(Method):
         y = dataset.y.cpu().numpy()
         with one_thread():
             self.fitted = fit_stacked_ensemble(
-                X, y, dataset.n_classes, seed=self.config.seed, class_prior=self._prior, n_neighbors=self.config.n_neighbors
+                X,
+                y,
+                dataset.n_classes,
+                seed=self.config.seed,
+                class_prior=self._prior,
+                n_neighbors=self.config.n_neighbors,
+                table=self.table,
             )
         self.labels = y
         check_fractions(self.fitted, y)
@@ -110,7 +118,13 @@ class EnsembleLabelUpdater:
         earlier = self._updater
         with one_thread():
             fitted = fit_stacked_ensemble(
-                X.flatten(1).double(), y, n_classes, seed=self._seed, class_prior=earlier.class_prior, earlier=earlier.fit
+                X.flatten(1).double(),
+                y,
+                n_classes,
+                seed=self._seed,
+                class_prior=earlier.class_prior,
+                earlier=earlier.fit,
+                table=bool(earlier.fit.trees),
             )
         check_fractions(fitted, y)
         updater = EnsembleLabelUpdater(earlier.after(fitted, y), self._seed)

@@ -118,6 +118,11 @@ class TableInput:
     def __len__(self) -> int:
         return len(self.table)
 
+    @property
+    def is_numeric(self) -> bool:
+        """Whether all columns are complete numbers, so that the features are these numbers, as for an array."""
+        return self.preprocessor.columns.is_numeric
+
     def samples(self) -> Floats:
         """Return the features (n, d) of the table, on which the model is trained."""
         return self.preprocessor.columns.transform(self.table)

@@ -5,14 +5,16 @@ A graph cut is the weight of the edges between samples that get different classe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from samekind.graphs.linear_systems import Floats, Labels, normalize_rows
+from samekind.stacking.decision_trees import TREE_MODELS
 from samekind.stacking.gaussian_mixtures import OWN, SHARED
+from samekind.stacking.kernel_logistic import COLUMNS
 from samekind.stacking.model_weights import (
     candidate_weights,
     fit_temperature,
@@ -29,6 +31,8 @@ AVERAGE = "average"  # name for the average of the probabilities of all base cla
 # name for the potential on a graph whose sources are the labels; it takes the place of a base classifier
 POTENTIAL = "potential"
 AVERAGE_PRIOR = 1.0  # logarithm of the prior weight of a smoothed average, without the part by cuts; 0 for all other candidates
+TABLE_AVERAGE_PRIOR = 3.0  # the same for tables, where the average without smoothing has it too
+TABLE_BASES = (COLUMNS, *TREE_MODELS)  # base classifiers that only tables have
 # the logarithm of the prior weight falls by this times the normalized cut, divided by the number of labels per class
 CUT_PENALTY = 10.0
 # mean confidence (largest probability of a sample) to which predictions are scaled if no label can be held out
@@ -48,13 +52,15 @@ class Candidate:
     graph: str | None = None
     alpha: float = 0.0
 
-    def log_prior(self, cut: float, labels_per_class: float) -> float:
+    def log_prior(self, cut: float, labels_per_class: float, *, table: bool = False) -> float:
         """Return the logarithm of the prior weight of this candidate. A constant that all candidates share is left out.
 
         `cut` is the normalized cut of the predicted classes, averaged over the graphs. A candidate that gives many neighbours
         different classes is less likely to be right.
         """
-        own = AVERAGE_PRIOR if self.base == AVERAGE and self.graph is not None else 0.0
+        own = 0.0
+        if self.base == AVERAGE:
+            own = TABLE_AVERAGE_PRIOR if table else AVERAGE_PRIOR if self.graph is not None else 0.0
         return own - CUT_PENALTY * cut / labels_per_class
 
     def __str__(self) -> str:
@@ -95,11 +101,28 @@ def weigh_candidates(
     else:
         scores = {c: (temperature_of_confidence(full[c], CONFIDENCE), 0.0) for c in full if c in WITHOUT_HELD_OUT}
     likelihood = np.array([score for _, score in scores.values()])
-    labels_per_class = len(y) / len(np.unique(y))
-    weights = candidate_weights(likelihood, len(y), np.array([c.log_prior(cuts[c], labels_per_class) for c in scores]))
+    labels_per_class, table = len(y) / len(np.unique(y)), Candidate(COLUMNS) in full
+    log_prior = np.array([c.log_prior(cuts[c], labels_per_class, table=table) for c in scores])
+    weights = candidate_weights(likelihood, len(y), log_prior)
     weights = np.where(weights < min(MIN_WEIGHT, weights.max()), 0.0, weights)
     kept = {c: float(w) for c, w in zip(scores, weights / weights.sum(), strict=True) if w > 0}
     return kept, {c: scores[c][0] if c in scores else 1.0 for c in full}
+
+
+def average_weights(bases: Sequence[str]) -> list[float]:
+    """Return the weights of the base classifiers in their average, by their names.
+
+    They are equal for vectors. For tables, those that vectors have too count together as much as each of TABLE_BASES.
+    """
+    n_table = sum(name in TABLE_BASES for name in bases)
+    group = 1.0 / (1 + n_table)
+    return [group if name in TABLE_BASES else group / (len(bases) - n_table) for name in bases]
+
+
+def average_bases(P: Mapping[str, Floats]) -> Floats:
+    """Return the average (n, C) of the probabilities by all base classifiers."""
+    weights = average_weights(list(P))
+    return np.asarray(sum(weight * one for weight, one in zip(weights, P.values(), strict=True)))
 
 
 def mixture_start(average: Floats, potential: Floats) -> Floats:

@@ -96,6 +96,11 @@ class TableEncoder:
         return tuple(plan.name for plan in self.plans)
 
     @property
+    def is_numeric(self) -> bool:
+        """Whether all columns are complete numbers, which are neither shifted nor scaled."""
+        return all(plan.role in ("number", "dropped") for plan in self.plans) and not len(self.numbers.flagged)
+
+    @property
     def width(self) -> int:
         """Return the number of features of a row."""
         return self.numbers.width + self.categories.width + sum(part.width for part in self.parts)
