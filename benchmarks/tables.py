@@ -7,7 +7,8 @@ error in % is on all other rows; lower is better.
 samekind gets the data frame as it is. HistGradientBoosting and LogisticRegression learn from the labelled rows only, behind
 the usual preparation: dates as year, month, day and weekday, columns of ids and of free text left out, medians for missing
 numbers, one-hot categories for LogisticRegression, and `min_samples_leaf=2` for HistGradientBoosting, whose default of 20
-cannot split 10 rows. --trial takes the tables on which defaults are tried. Runs in FILE are not repeated.
+cannot split 10 rows. HistGradientBoosting never splits off a category of fewer than 10 rows, so it has a second row, with one-hot
+categories. --trial takes the tables on which defaults are tried. Runs in FILE are not repeated.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from samekind import SemiSupervisedClassifier
 from bench_tables import labels_title, mean_and_spread, read_runs, record_runs, show, show_labels
 
 Integers = npt.NDArray[np.int64]
+UNKNOWN = {"handle_unknown": "ignore", "sparse_output": False}
 MANY = 50  # a text column with more values is an id or free text to a data scientist
 Predict = Callable[[pd.DataFrame, Integers, int], Integers]
 
@@ -67,24 +69,41 @@ def predict_boosting(frame: pd.DataFrame, y: Integers, seed: int) -> Integers:
     return np.asarray(model.fit(X[labelled], y[labelled]).predict(X))
 
 
+def predict_boosting_one_hot(frame: pd.DataFrame, y: Integers, seed: int) -> Integers:
+    """Return the classes of all rows by gradient boosting on the labelled rows, with one-hot categories."""
+    numbers, categories, X = columns_by_type(prepared(frame))
+    columns = make_column_transformer(("passthrough", numbers), (OneHotEncoder(**UNKNOWN), categories))
+    model = HistGradientBoostingClassifier(min_samples_leaf=2, random_state=seed)
+    return fit_on_labelled(make_pipeline(columns, model), X, y)
+
+
 def predict_logistic(frame: pd.DataFrame, y: Integers, seed: int) -> Integers:
     """Return the classes of all rows by logistic regression on the labelled rows, behind a ColumnTransformer."""
-    X, labelled = prepared(frame), y >= 0
-    is_category = [isinstance(kind, pd.CategoricalDtype) for kind in X.dtypes]
-    categories, numbers = X.columns[is_category], X.columns[[not one for one in is_category]]
+    numbers, categories, X = columns_by_type(prepared(frame))
     columns = make_column_transformer(
         (make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler()), numbers),
-        (make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder(handle_unknown="ignore")), categories),
+        (make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder(**UNKNOWN)), categories),
     )
+    return fit_on_labelled(make_pipeline(columns, LogisticRegression(max_iter=2000, random_state=seed)), X, y)
+
+
+def columns_by_type(X: pd.DataFrame) -> tuple[Any, Any, pd.DataFrame]:
+    """Return the names of the columns of numbers and of categories, and X with categories as objects."""
+    is_category = np.array([isinstance(kind, pd.CategoricalDtype) for kind in X.dtypes])
+    categories = X.columns[is_category]
     X = X.astype(dict.fromkeys(categories, object))
-    X = X.where(X.notna(), np.nan)
-    model = make_pipeline(columns, LogisticRegression(max_iter=2000, random_state=seed))
-    return np.asarray(model.fit(X[labelled], y[labelled]).predict(X))
+    return X.columns[~is_category], categories, X.where(X.notna(), np.nan)
+
+
+def fit_on_labelled(model: Any, X: pd.DataFrame, y: Integers) -> Integers:
+    """Return the classes of all rows by a model that is fitted to the labelled rows."""
+    return np.asarray(model.fit(X[y >= 0], y[y >= 0]).predict(X))
 
 
 METHODS: dict[str, Predict] = {
     "samekind": predict_samekind,
     "HistGradientBoosting": predict_boosting,
+    "HistGradientBoosting, one-hot": predict_boosting_one_hot,
     "LogisticRegression": predict_logistic,
 }
 

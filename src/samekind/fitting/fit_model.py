@@ -116,7 +116,7 @@ def fit_model(
         with open_engine(device, options.precision, options.accumulation_steps) as engine, torch.random.fork_rng(devices=[]):
             seed = int(engine.share(str(_draw_seed(options)).encode()))
             torch.manual_seed(seed)
-            table = isinstance(fit_input, TableInput) and not fit_input.is_numeric
+            table = isinstance(fit_input, TableInput) and not fit_input.like_array
             run = TrainingRun(options, dataset, labels.classes.tolist(), shape, engine, seed, clock, table=table)
             result, steps = run.train(steps)
         model = FittedModel(

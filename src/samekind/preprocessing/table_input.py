@@ -119,9 +119,9 @@ class TableInput:
         return len(self.table)
 
     @property
-    def is_numeric(self) -> bool:
-        """Whether all columns are complete numbers, so that the features are these numbers, as for an array."""
-        return self.preprocessor.columns.is_numeric
+    def like_array(self) -> bool:
+        """Whether an array would have the same features: all columns are complete numbers, or all are texts or images."""
+        return self.preprocessor.columns.like_array
 
     def samples(self) -> Floats:
         """Return the features (n, d) of the table, on which the model is trained."""

@@ -31,7 +31,7 @@ AVERAGE = "average"  # name for the average of the probabilities of all base cla
 # name for the potential on a graph whose sources are the labels; it takes the place of a base classifier
 POTENTIAL = "potential"
 AVERAGE_PRIOR = 1.0  # logarithm of the prior weight of a smoothed average, without the part by cuts; 0 for all other candidates
-TABLE_AVERAGE_PRIOR = 3.0  # the same for tables, where the average without smoothing has it too
+TABLE_AVERAGE_PRIOR = 5.0  # the same for tables, where the average without smoothing has it too
 TABLE_BASES = (COLUMNS, *TREE_MODELS)  # base classifiers that only tables have
 # the logarithm of the prior weight falls by this times the normalized cut, divided by the number of labels per class
 CUT_PENALTY = 10.0

@@ -56,7 +56,7 @@ class TableEncoder:
     categories: CategoryBlock
     texts: tuple[TextPart, ...] = ()
     text_encoder: str = "tfidf"
-    columns_factor: float = 1.0  # factor on the features of numbers and categories, if the table also has texts or images
+    parts_factor: float = 1.0  # factor on the features of texts and images, if the table also has numbers or categories
     images: tuple[ImagePart, ...] = ()
 
     # ---------------------------------------------------------------- fitting the encoder
@@ -80,7 +80,7 @@ class TableEncoder:
         encoder = cls(plans, numbers, categories, texts, text_encoder, images=images)
         if not (texts or images) or not numbers.width + categories.width:
             return encoder
-        factor = _unit_factor(encoder.column_features(table))
+        factor = 1.0 / _unit_factor(encoder.column_features(table))
         return cls(plans, numbers, categories, texts, text_encoder, factor, images)
 
     # ---------------------------------------------------------------- encoding tables
@@ -96,9 +96,10 @@ class TableEncoder:
         return tuple(plan.name for plan in self.plans)
 
     @property
-    def is_numeric(self) -> bool:
-        """Whether all columns are complete numbers, which are neither shifted nor scaled."""
-        return all(plan.role in ("number", "dropped") for plan in self.plans) and not len(self.numbers.flagged)
+    def like_array(self) -> bool:
+        """Whether an array would have the same features: all columns are complete numbers, or all are texts or images."""
+        roles = {plan.role for plan in self.plans} - {"dropped"}
+        return roles <= {"text", "image"} or (roles == {"number"} and not len(self.numbers.flagged))
 
     @property
     def width(self) -> int:
@@ -116,12 +117,12 @@ class TableEncoder:
         for plan in used:
             _require_same_type(plan, columns[plan.name], where)
         fitted = TypedTable(columns, len(table))
-        features = [self.column_features(fitted) * self.columns_factor]
-        features += [part.transform(columns[part.name]) for part in self.parts]
+        features = [self.column_features(fitted)]
+        features += [part.transform(columns[part.name]) * self.parts_factor for part in self.parts]
         return np.ascontiguousarray(np.concatenate(features, axis=1), dtype=np.float32)
 
     def column_features(self, table: TypedTable) -> Floats:
-        """Return the features of numbers, dates and categories, without the factor that balances them against texts."""
+        """Return the features of numbers, dates and categories, without the texts and images."""
         columns = table.columns
         values = _numeric_values(self.plans, columns, len(table))
         cells = [columns[plan.name].values for plan in _categorical(self.plans)]
@@ -137,7 +138,7 @@ class TableEncoder:
             "categories": [list(one) for one in self.categories.categories],
             "texts": [{"name": part.name, "width": part.width, "factor": part.factor} for part in self.texts],
             "text_encoder": self.text_encoder,
-            "columns_factor": self.columns_factor,
+            "parts_factor": self.parts_factor,
             "images": [{"name": part.name, "encoder": part.encoder, "width": part.width} for part in self.images],
         }
 
@@ -161,7 +162,7 @@ class TableEncoder:
             images = tuple(
                 ImagePart.restored(one, own_state(state, f"image{i}.")) for i, one in enumerate(content.get("images", []))
             )
-            factor = content["columns_factor"]
+            factor = content["parts_factor"]
             encoder = cls(plans, numbers, categories, texts, content["text_encoder"], factor, images)
             encoder.require_consistent()
         except (KeyError, TypeError, ValueError, IndexError) as error:
