@@ -21,7 +21,8 @@ N_ROUNDS = 50  # number of rounds of boosting
 BOOSTED_DEPTH = 3
 MAX_LEAVES = 500  # with many labels, a leaf of a tree holds at least 1/MAX_LEAVES of them
 MAX_SAMPLES = 5000  # largest number of labelled samples that the trees are grown on
-CHUNK = 4096  # number of samples that are predicted at a time
+MAX_COLUMNS = 256  # each split of a tree chooses among at most this number of random columns
+CHUNK_VALUES = 4_000_000  # largest number of values of the samples that are predicted at a time, and of the nodes they reach
 
 
 class Trees(NamedTuple):
@@ -40,11 +41,12 @@ class Trees(NamedTuple):
 
     def scores(self, X: Tensor) -> Tensor:
         """Return the sum of the values of the leaves (n, C) that the samples X (n, d) reach."""
-        rows = X.float().double()  # scikit-learn compares values in single precision
-        found = [self._scores(rows[start : start + CHUNK]) for start in range(0, len(rows), CHUNK)]
-        return torch.cat(found) + self.start
+        step = max(1, CHUNK_VALUES // max(X.shape[1], len(self.feature)))
+        found = [self._scores(X[start : start + step]) for start in range(0, len(X), step)]
+        return torch.cat(found) + self.start if found else self.start.repeat(0, 1)
 
     def _scores(self, X: Tensor) -> Tensor:
+        X = X.float().double()  # scikit-learn compares values in single precision
         tree = torch.arange(len(self.feature))
         feature, children = self.feature.long(), self.children.long()
         node = torch.zeros((len(X), len(tree)), dtype=torch.long)
@@ -74,7 +76,7 @@ def fit_trees(
     present = np.unique(y)
     if len(present) == 1:
         return _constant(name, present, n_classes)
-    model = _new_model(name, len(y), seed, n_trees).fit(X, y, sample_weight=sample_weight)
+    model = _new_model(name, X.shape, seed, n_trees).fit(X, y, sample_weight=sample_weight)
     if name == "boosted_trees":
         return _boosted(model, X, present, n_classes)
     grown = [(one.tree_, np.asarray(one.tree_.value[:, 0, :])) for one in model.estimators_]
@@ -82,18 +84,18 @@ def fit_trees(
     return _stacked(shares, [present] * len(shares), np.zeros(n_classes))
 
 
-def _new_model(name: TreeModel, n_labels: int, seed: int, n_trees: int) -> Any:
+def _new_model(name: TreeModel, shape: tuple[int, ...], seed: int, n_trees: int) -> Any:
     # imported here: it loads packages that other methods do not need
     from sklearn.ensemble import ExtraTreesClassifier, GradientBoostingClassifier, RandomForestClassifier
 
-    smallest = 1 + n_labels // MAX_LEAVES
+    smallest, tried = 1 + shape[0] // MAX_LEAVES, None if shape[1] <= MAX_COLUMNS else MAX_COLUMNS
     if name == "boosted_trees":
         leaf = max(2, smallest)
         return GradientBoostingClassifier(
-            n_estimators=N_ROUNDS, max_depth=BOOSTED_DEPTH, min_samples_leaf=leaf, random_state=seed
+            n_estimators=N_ROUNDS, max_depth=BOOSTED_DEPTH, min_samples_leaf=leaf, max_features=tried, random_state=seed
         )
     forest = ExtraTreesClassifier if name == "extra_trees" else RandomForestClassifier
-    return forest(n_trees, max_features=None, bootstrap=True, min_samples_leaf=smallest, random_state=seed)
+    return forest(n_trees, max_features=tried, bootstrap=True, min_samples_leaf=smallest, random_state=seed)
 
 
 def _boosted(model: Any, X: Floats, present: Labels, n_classes: int) -> Trees:
