@@ -7,8 +7,9 @@ error in % is on all other rows; lower is better.
 samekind gets the data frame as it is. HistGradientBoosting and LogisticRegression learn from the labelled rows only, behind
 the usual preparation: dates as year, month, day and weekday, columns of ids and of free text left out, medians for missing
 numbers, one-hot categories for LogisticRegression, and `min_samples_leaf=2` for HistGradientBoosting, whose default of 20
-cannot split 10 rows. HistGradientBoosting never splits off a category of fewer than 10 rows, so it has a second row, with one-hot
-categories. --trial takes the tables on which defaults are tried. Runs in FILE are not repeated.
+cannot split 10 rows. HistGradientBoosting never splits off a category of fewer than 10 rows, so it has a second row, with
+one-hot categories. It gets no column that is missing in all labelled rows, because it then raises an error. --trial takes the
+tables on which defaults are tried. Runs in FILE are not repeated.
 """
 
 from __future__ import annotations
@@ -64,14 +65,13 @@ def predict_samekind(frame: pd.DataFrame, y: Integers, seed: int) -> Integers:
 
 def predict_boosting(frame: pd.DataFrame, y: Integers, seed: int) -> Integers:
     """Return the classes of all rows by gradient boosting on the labelled rows; it takes missing values and categories."""
-    X, labelled = prepared(frame), y >= 0
     model = HistGradientBoostingClassifier(categorical_features="from_dtype", min_samples_leaf=2, random_state=seed)
-    return np.asarray(model.fit(X[labelled], y[labelled]).predict(X))
+    return fit_on_labelled(model, without_empty(prepared(frame), y), y)
 
 
 def predict_boosting_one_hot(frame: pd.DataFrame, y: Integers, seed: int) -> Integers:
     """Return the classes of all rows by gradient boosting on the labelled rows, with one-hot categories."""
-    numbers, categories, X = columns_by_type(prepared(frame))
+    numbers, categories, X = columns_by_type(without_empty(prepared(frame), y))
     columns = make_column_transformer(("passthrough", numbers), (OneHotEncoder(**UNKNOWN), categories))
     model = HistGradientBoostingClassifier(min_samples_leaf=2, random_state=seed)
     return fit_on_labelled(make_pipeline(columns, model), X, y)
@@ -85,6 +85,11 @@ def predict_logistic(frame: pd.DataFrame, y: Integers, seed: int) -> Integers:
         (make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder(**UNKNOWN)), categories),
     )
     return fit_on_labelled(make_pipeline(columns, LogisticRegression(max_iter=2000, random_state=seed)), X, y)
+
+
+def without_empty(X: pd.DataFrame, y: Integers) -> pd.DataFrame:
+    """Return the columns that have a value in a labelled row."""
+    return X.loc[:, X[y >= 0].notna().any()]
 
 
 def columns_by_type(X: pd.DataFrame) -> tuple[Any, Any, pd.DataFrame]:

@@ -31,7 +31,6 @@ AVERAGE = "average"  # name for the average of the probabilities of all base cla
 # name for the potential on a graph whose sources are the labels; it takes the place of a base classifier
 POTENTIAL = "potential"
 AVERAGE_PRIOR = 1.0  # logarithm of the prior weight of a smoothed average, without the part by cuts; 0 for all other candidates
-TABLE_AVERAGE_PRIOR = 5.0  # the same for tables, where the average without smoothing has it too
 TABLE_BASES = (COLUMNS, *TREE_MODELS)  # base classifiers that only tables have
 # the logarithm of the prior weight falls by this times the normalized cut, divided by the number of labels per class
 CUT_PENALTY = 10.0
@@ -52,15 +51,13 @@ class Candidate:
     graph: str | None = None
     alpha: float = 0.0
 
-    def log_prior(self, cut: float, labels_per_class: float, *, table: bool = False) -> float:
+    def log_prior(self, cut: float, labels_per_class: float) -> float:
         """Return the logarithm of the prior weight of this candidate. A constant that all candidates share is left out.
 
         `cut` is the normalized cut of the predicted classes, averaged over the graphs. A candidate that gives many neighbours
         different classes is less likely to be right.
         """
-        own = 0.0
-        if self.base == AVERAGE:
-            own = TABLE_AVERAGE_PRIOR if table else AVERAGE_PRIOR if self.graph is not None else 0.0
+        own = AVERAGE_PRIOR if self.base == AVERAGE and self.graph is not None else 0.0
         return own - CUT_PENALTY * cut / labels_per_class
 
     def __str__(self) -> str:
@@ -71,6 +68,10 @@ class Candidate:
 
 # the candidates that are used if no label can be held out: a classifier, the labels spread over both graphs, and a mixture
 WITHOUT_HELD_OUT = (Candidate(AVERAGE), Candidate(POTENTIAL, BOTH, POTENTIAL_ALPHA), Candidate(SHARED, MIXTURE_GRAPH))
+
+
+# for tables, these weights do not depend on the held-out labels, which share the rest of the weight out
+TABLE_WEIGHTS = {Candidate(AVERAGE): 0.15, Candidate(SHARED, MIXTURE_GRAPH): 0.075, Candidate(OWN, MIXTURE_GRAPH): 0.075}
 
 
 class Weighting(NamedTuple):
@@ -101,9 +102,11 @@ def weigh_candidates(
     else:
         scores = {c: (temperature_of_confidence(full[c], CONFIDENCE), 0.0) for c in full if c in WITHOUT_HELD_OUT}
     likelihood = np.array([score for _, score in scores.values()])
-    labels_per_class, table = len(y) / len(np.unique(y)), Candidate(COLUMNS) in full
-    log_prior = np.array([c.log_prior(cuts[c], labels_per_class, table=table) for c in scores])
-    weights = candidate_weights(likelihood, len(y), log_prior)
+    labels_per_class = len(y) / len(np.unique(y))
+    weights = candidate_weights(likelihood, len(y), np.array([c.log_prior(cuts[c], labels_per_class) for c in scores]))
+    if held_out and Candidate(COLUMNS) in full:
+        fixed = np.array([TABLE_WEIGHTS.get(c, 0.0) for c in scores])
+        weights = (1.0 - fixed.sum()) * weights + fixed
     weights = np.where(weights < min(MIN_WEIGHT, weights.max()), 0.0, weights)
     kept = {c: float(w) for c, w in zip(scores, weights / weights.sum(), strict=True) if w > 0}
     return kept, {c: scores[c][0] if c in scores else 1.0 for c in full}
