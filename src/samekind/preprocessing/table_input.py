@@ -16,13 +16,12 @@ from samekind.data.feature_names import feature_names, require_same_names
 from samekind.errors import DataError, SettingError
 from samekind.nets.encoders.frozen_features import FeatureCache, SliceableImages
 from samekind.nets.encoders.names import AUTO
-from samekind.nets.text.text_encoder_names import is_text_encoder
+from samekind.nets.text.text_encoder_names import PREFERRED, is_text_encoder
 from samekind.preprocessing.lazy_features import input_description
 from samekind.tabular.column_plan import ColumnPlan
 from samekind.tabular.table_encoder import TableEncoder
 
 Floats = npt.NDArray[np.float32]
-DEFAULT_TEXT_ENCODER = "tfidf"
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def table_input(X: Any, encoder: Any) -> TableInput:
             "leave out encoder."
         )
     table = table_from_frame(X)
-    columns = TableEncoder.fit(table, DEFAULT_TEXT_ENCODER if encoder in (None, AUTO) else encoder)
+    columns = TableEncoder.fit(table, PREFERRED if encoder in (None, AUTO) else encoder)
     return TableInput(table, TablePreprocessor(columns, _names(X, table)))
 
 

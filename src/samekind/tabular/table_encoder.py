@@ -28,7 +28,7 @@ from samekind.tabular.number_block import NumberBlock
 
 Floats = npt.NDArray[np.float64]
 Features = npt.NDArray[np.float32]
-MAX_TEXT_FEATURES = 100  # largest number of features of a text column; the leading ones are used
+MAX_TFIDF_FEATURES = 100  # largest number of TF-IDF features of a text column; the leading principal components are used
 FEATURES_OF_ROLE = {"number": 1, "frequent": 1, "date": len(DATE_PARTS)}  # number of numeric features of a column, by its role
 
 
@@ -64,7 +64,7 @@ class TableEncoder:
     @classmethod
     def fit(cls, table: TypedTable, text_encoder: str = "tfidf") -> TableEncoder:
         """Return an encoder fitted to this table; raise DataError if no column can be used."""
-        plans = tuple(plan_column(name, column) for name, column in table.columns.items())
+        plans = tuple(plan_column(name, column, text_encoder) for name, column in table.columns.items())
         used = [plan for plan in plans if plan.role != "dropped"]
         if not used:
             reasons = "; ".join(map(str, plans[:5]))
@@ -246,7 +246,8 @@ def _is_number(text: str) -> bool:
 def _fit_text(name: str, column: Column, text_encoder: str) -> TextPart:
     texts = ["" if value is None else value for value in column.values]
     encoder = build_text_encoder(text_encoder).fitted(texts)
-    z = np.asarray(encoder(texts), dtype=np.float64)[:, :MAX_TEXT_FEATURES]
+    z = np.asarray(encoder(texts), dtype=np.float64)
+    z = z[:, :MAX_TFIDF_FEATURES] if text_encoder == "tfidf" else z
     return TextPart(name, encoder, z.shape[1], _unit_factor(z))
 
 
