@@ -19,7 +19,7 @@ from samekind.nets.encoders.names import AUTO
 from samekind.nets.text.text_encoder_names import PREFERRED, is_text_encoder
 from samekind.preprocessing.lazy_features import input_description
 from samekind.tabular.column_plan import ColumnPlan
-from samekind.tabular.table_encoder import TableEncoder
+from samekind.tabular.table_encoder import EncodedTexts, TableEncoder
 
 Floats = npt.NDArray[np.float32]
 
@@ -109,10 +109,11 @@ class TablePreprocessor:
 
 @dataclass(frozen=True)
 class TableInput:
-    """The table of a fit, with the preprocessor that was fitted to it."""
+    """The table of a fit, with the preprocessor that was fitted to it, and the features of its text columns."""
 
     table: TypedTable
     preprocessor: TablePreprocessor
+    encoded: EncodedTexts
 
     def __len__(self) -> int:
         return len(self.table)
@@ -124,7 +125,7 @@ class TableInput:
 
     def samples(self) -> Floats:
         """Return the features (n, d) of the table, on which the model is trained."""
-        return self.preprocessor.columns.transform(self.table)
+        return self.preprocessor.columns.transform(self.table, encoded=self.encoded)
 
 
 def table_input(X: Any, encoder: Any) -> TableInput:
@@ -135,8 +136,9 @@ def table_input(X: Any, encoder: Any) -> TableInput:
             "leave out encoder."
         )
     table = table_from_frame(X)
-    columns = TableEncoder.fit(table, PREFERRED if encoder in (None, AUTO) else encoder)
-    return TableInput(table, TablePreprocessor(columns, _names(X, table)))
+    encoded: EncodedTexts = {}
+    columns = TableEncoder.fit(table, PREFERRED if encoder in (None, AUTO) else encoder, encoded)
+    return TableInput(table, TablePreprocessor(columns, _names(X, table)), encoded)
 
 
 def _names(X: Any, table: TypedTable) -> tuple[str, ...] | None:
