@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from samekind.graphs.linear_systems import Floats, Labels
 
@@ -22,7 +23,7 @@ BOOSTED_DEPTH = 3
 MAX_LEAVES = 500  # with many labels, a leaf of a tree holds at least 1/MAX_LEAVES of them
 MAX_SAMPLES = 5000  # largest number of labelled samples that the trees are grown on
 MAX_COLUMNS = 256  # each split of a tree chooses among at most this number of random columns
-CHUNK_VALUES = 4_000_000  # largest number of values of the samples that are predicted at a time, and of the nodes they reach
+CHUNK_VALUES = 4_000_000  # largest number of values of the samples that are predicted at a time, and of the leaves they reach
 
 
 class Trees(NamedTuple):
@@ -41,20 +42,22 @@ class Trees(NamedTuple):
 
     def scores(self, X: Tensor) -> Tensor:
         """Return the sum of the values of the leaves (n, C) that the samples X (n, d) reach."""
-        step = max(1, CHUNK_VALUES // max(X.shape[1], len(self.feature)))
+        step = max(1, CHUNK_VALUES // max(X.shape[1], len(self.feature) * len(self.start)))
         found = [self._scores(X[start : start + step]) for start in range(0, len(X), step)]
         return torch.cat(found) + self.start if found else self.start.repeat(0, 1)
 
     def _scores(self, X: Tensor) -> Tensor:
         X = X.float().double()  # scikit-learn compares values in single precision
-        tree = torch.arange(len(self.feature))
-        feature, children = self.feature.long(), self.children.long()
-        node = torch.zeros((len(X), len(tree)), dtype=torch.long)
+        k, p = self.feature.shape
+        first = p * torch.arange(k)  # the nodes of all trees are numbered one after the other
+        feature, threshold = self.feature.long().flatten(), self.threshold.flatten()
+        children = (self.children.long() + first[:, None, None]).flatten()
+        node = first.repeat(len(X), 1)
         while True:
-            split = X.gather(1, feature[tree, node]) > self.threshold[tree, node]
-            following = children[tree, node, split.long()]
+            split = X.gather(1, feature[node]) > threshold[node]
+            following = children[2 * node + split]
             if torch.equal(following, node):
-                return self.value[tree, node].sum(1)
+                return embedding_bag(node, self.value.flatten(0, 1), mode="sum")
             node = following
 
 
