@@ -7,13 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from samekind import SemiSupervisedClassifier
 from samekind.bench.records import append_records, read_records
 from samekind.data.hub.loaders import load_dataset
-from samekind.data.splits import hide_labels
+from samekind.data.splits import hide_labels, labels_at_random
 
 draw_labels = hide_labels  # returns y with `per_class` random labels per class, and -1 elsewhere
+
+
+def show_labels(y: npt.NDArray[np.int64], labels: str, seed: int) -> npt.NDArray[np.int64]:
+    """Return y with -1 for hidden labels: "5" shows 5 labels of each class, "5r" as many in total, drawn at random."""
+    if labels.endswith("r"):
+        return labels_at_random(y, int(labels[:-1]) * len(np.unique(y)), seed)
+    smallest = int(np.bincount(y).min()) - 1
+    return draw_labels(y, max(1, min(int(labels), smallest)), seed)
+
+
+def labels_title(labels: str) -> str:
+    """Return a heading for the labels that `show_labels` shows."""
+    if labels.endswith("r"):
+        return f"{labels[:-1]} labels per class on average, drawn at random"
+    return f"{labels} {'label' if labels == '1' else 'labels'} of each class"
 
 
 def mean_and_spread(errors: Sequence[float]) -> str:

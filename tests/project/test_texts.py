@@ -98,8 +98,13 @@ def test_files_of_texts_go_from_fit_to_the_page(
 def test_a_fit_on_one_column_of_text_logs_that_there_is_an_option_for_it(tmp_path: Path) -> None:
     data, _ = table(tmp_path, ".csv")
     logged: list[str] = []
+    data.write_text(data.read_text(encoding="utf-8") + '" ",\n', encoding="utf-8")
     fit(FitConfig(str(data), label_column="topic"), tmp_path / "run", log=logged.append)
-    assert "the only feature is the text in 'body': --text body reads it by a sentence encoder instead" in logged
+    assert (
+        "the only feature is the text in 'body': with --text body, the page shows it, and a query may be typed words" in logged
+    )
+    fit(FitConfig(str(data), label_column="topic", text="body"), tmp_path / "texts", log=logged.append)
+    assert any("(texts, 1 of them empty)" in line for line in logged)
 
 
 @pytest.mark.parametrize("make", [list, pd.Series], ids=["list", "series"])

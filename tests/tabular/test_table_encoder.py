@@ -12,7 +12,7 @@ import pytest
 from samekind.data.columns.frames import table_from_frame
 from samekind.data.columns.typed_table import TypedTable
 from samekind.errors import DataError, ModelFileError
-from samekind.tabular.table_encoder import TableEncoder
+from samekind.tabular.table_encoder import EncodedTexts, TableEncoder
 
 N = 60
 
@@ -103,7 +103,7 @@ def test_text_and_columns_have_the_same_mean_squared_length(encoder: TableEncode
     X = encoder.transform(table).astype(np.float64)
     width = encoder.texts[0].width
     lengths = [np.square(part - part.mean(axis=0)).sum(axis=1).mean() for part in (X[:, :-width], X[:, -width:])]
-    np.testing.assert_allclose(lengths, 1.0, rtol=1e-5)
+    assert lengths[0] == pytest.approx(lengths[1], rel=1e-5)
 
 
 def test_complete_numbers_stay_as_they_are() -> None:
@@ -134,3 +134,12 @@ def test_categories_that_became_numbers_are_refused() -> None:
 def test_a_table_without_a_useful_column_is_refused_with_the_reason() -> None:
     with pytest.raises(DataError, match=r"no column of the table can be a feature \(a: left out, because it is always 1\)"):
         TableEncoder.fit(frame_of(a=[1, 1, 1]))
+
+
+def test_texts_that_the_fit_has_encoded_are_not_encoded_again(table: TypedTable) -> None:
+    encoded: EncodedTexts = {}
+    encoder = TableEncoder.fit(table, "tfidf", encoded)
+    (name,) = encoded
+    np.testing.assert_array_equal(encoder.transform(table, encoded=encoded), encoder.transform(table))
+    encoded[name] = np.zeros_like(encoded[name])
+    assert not encoder.transform(table, encoded=encoded)[:, -encoder.texts[0].width :].any()

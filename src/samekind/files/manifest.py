@@ -132,7 +132,7 @@ TABLE = Record(
         "categories": ListOf(ListOf(TEXT, 1)),
         "texts": ListOf(Record({"name": TEXT, "width": whole(1), "factor": NUMBER}, closed=True)),
         "text_encoder": TEXT,
-        "columns_factor": NUMBER,
+        "parts_factor": NUMBER,
         "images": ListOf(Record({"name": TEXT, "encoder": TEXT, "width": whole(1)}, closed=True)),
     },
     closed=True,

@@ -31,8 +31,9 @@ from samekind.methods.predictors import DeepPredictor
 from samekind.methods.wrapper import MethodWrapper
 from samekind.nets.classifier import Classifier, classifier_from_features
 from samekind.nets.encoders.efficientnet import EfficientNetLite
+from samekind.stacking.ensemble_fit import EnsembleFit
 from samekind.stacking.one_thread import one_thread
-from samekind.stacking.stacked_ensemble import EnsembleFit, ValidationLabels, fit_stacked_ensemble
+from samekind.stacking.stacked_ensemble import ValidationLabels, fit_stacked_ensemble
 from samekind.training.engine import Engine, open_engine
 from samekind.training.schedules import Schedule
 
@@ -150,7 +151,8 @@ class _Rounds:
         dataset = self.data.dataset(part.codes)
         prepare = _with_weighting(part.validated)
         classes = list(range(self.data.n_classes))
-        run = TrainingRun(options, dataset, classes, dataset.shape, self.engine, self.seed + part.number, self.clock, prepare)
+        seed = self.seed + part.number
+        run = TrainingRun(options, dataset, classes, dataset.shape, self.engine, seed, self.clock, prepare=prepare)
         run.config = replace(run.config, schedule=Schedule(lr_max=LEARNING_RATES[self.plan.blocks], **COSINE))
         steps = None if options.minutes is not None else self.plan.steps
         result, _ = run.train(steps, at_most=self.plan.steps)

@@ -132,8 +132,9 @@ def fit_model(
         with open_engine(device, options.precision, options.accumulation_steps) as engine, torch.random.fork_rng(devices=[]):
             seed = int(engine.share(str(_draw_seed(options)).encode()))
             torch.manual_seed(seed)
-            prepare = _with_validated(tuned)
-            run = TrainingRun(options, dataset, labels.classes.tolist(), shape, engine, seed, clock, prepare)
+            prepare, table = _with_validated(tuned), isinstance(fit_input, TableInput) and not fit_input.like_array
+            classes = labels.classes.tolist()
+            run = TrainingRun(options, dataset, classes, shape, engine, seed, clock, prepare=prepare, table=table)
             result, steps = run.train(steps)
         model = FittedModel(
             labels.classes,

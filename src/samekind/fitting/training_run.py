@@ -72,7 +72,9 @@ class TrainingRun:
         engine: Engine,
         seed: int,
         clock: Clock,
+        *,
         prepare: Prepare = no_preparation,
+        table: bool = False,
     ) -> None:
         self.clock, self.prepare = clock, prepare
         self.options, self.dataset, self.shape, self.engine = options, dataset, shape, engine
@@ -86,7 +88,7 @@ class TrainingRun:
         iterative = is_iterative(options.method)
         self.views = self._choose_views(classes, seed) if iterative else defaults.ViewDefaults({})
         self.net = self._build_net().to(engine.device) if iterative else None
-        self.task = Task(n_classes, len(dataset.labelled), n, 0, labelled, unlabelled, self.views.unlabelled_weight)
+        self.task = Task(n_classes, len(dataset.labelled), n, 0, labelled, unlabelled, self.views.unlabelled_weight, table)
         optimizer, schedule = defaults.optimizer_and_schedule(
             defaults.optimizer_for(options.optimizer, color=color, paper=options.is_paper), options.learning_rate
         )

@@ -28,6 +28,7 @@ class Task:
     batch_labelled: int = 20  # number of labelled samples in a batch; in the paper's notation 2 B2
     batch_unlabelled: int = 100  # number of unlabelled samples in a batch; in the paper's notation B1
     unlabelled_weight: float = 1.0  # factor on the weights of all unlabelled losses
+    table: bool = False  # whether the samples are encoded rows of a table with gaps, categories, dates or texts
 
 
 class Predictor(Protocol):

@@ -26,9 +26,10 @@ from samekind.methods.fixed_graph import require_class_fractions
 from samekind.methods.spec import NEIGHBORS_SPACE, MethodSpec
 from samekind.nets.classifier import Classifier
 from samekind.stacking.ensemble_candidates import Weighting
+from samekind.stacking.ensemble_fit import EnsembleFit
 from samekind.stacking.ensemble_updates import EnsembleUpdater
 from samekind.stacking.one_thread import one_thread
-from samekind.stacking.stacked_ensemble import N_NEIGHBORS, EnsembleFit, fit_stacked_ensemble
+from samekind.stacking.stacked_ensemble import N_NEIGHBORS, fit_stacked_ensemble
 
 # largest difference of predicted from estimated class fractions without a warning, as total variation distance
 MAX_FRACTION_DISTANCE = 0.35
@@ -70,6 +71,7 @@ class Ensemble(Method):
     def __init__(self, net: Classifier | None, task: Task, config: EnsembleConfig | None = None) -> None:
         super().__init__()
         self.config = config or EnsembleConfig()
+        self.table = task.table
         self.fitted: EnsembleFit | None = None
         self.validated: Validated | None = None  # weights that are known before the fit; None: held-out labels give them
         self.labels: NDArray[np.int64] | None = None  # labels (n,) of the last call of `refresh`
@@ -90,6 +92,7 @@ class Ensemble(Method):
                 class_prior=self._prior,
                 n_neighbors=self.config.n_neighbors,
                 weighting=None if self.validated is None else self.validated.weighting,
+                table=self.table,
             )
         if self.validated is not None:
             self.fitted = replace(self.fitted, held_out=self.validated.held_out)
@@ -144,6 +147,7 @@ class EnsembleLabelUpdater:
                 class_prior=earlier.class_prior,
                 earlier=earlier.fit,
                 weighting=earlier.fit.weighting if self._keeps_weighting else None,
+                table=bool(earlier.fit.trees),
             )
         check_fractions(fitted, y)
         updater = EnsembleLabelUpdater(earlier.after(fitted, y), self._seed, keeps_weighting=self._keeps_weighting)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -10,9 +11,12 @@ from torch.nn.functional import logsigmoid
 
 from samekind.graphs.affinity import out_of_sample_weights
 from samekind.methods.blueprint import Blueprint
+from samekind.stacking.decision_trees import TREE_MODELS, Trees, tree_probabilities
+from samekind.stacking.ensemble_candidates import average_weights
+from samekind.stacking.ensemble_fit import EnsembleFit
 from samekind.stacking.input_views import ColumnStatistics, GraphProjection, make_view, unit_rows
-from samekind.stacking.kernel_logistic import base_classifiers, rbf_kernel
-from samekind.stacking.stacked_ensemble import GRAPHS, SHARPNESS, EnsembleFit
+from samekind.stacking.kernel_logistic import COLUMNS, BaseClassifier, base_classifiers, rbf_kernel
+from samekind.stacking.stacked_ensemble import GRAPHS, SHARPNESS
 
 Shapes = Mapping[str, Sequence[int]]
 MIN_PROBABILITY = 1e-12
@@ -46,12 +50,15 @@ class EnsemblePredictor(nn.Module):
             "class_factors": torch.from_numpy(fit.class_factors),
             "pair": torch.tensor(fit.pair, dtype=torch.float64),
         }
-        for part, weight in zip(fit.bases, fit.base_weights[:-1], strict=True):
-            # a base with weight 0 is not stored, unless the average of all bases has a weight
-            kept = slice(None) if weight > 0 or fit.base_weights[-1] > 0 else slice(0, 0)
+        # a base with weight 0 is not stored, unless the average of all bases has a weight
+        kept_bases = [slice(None) if w > 0 or fit.base_weights[-1] > 0 else slice(0, 0) for w in fit.base_weights[:-1]]
+        for part, kept in zip(fit.bases, kept_bases[: len(fit.bases)], strict=True):
             tensors[f"{part.base.name}_coefficients"], tensors[f"{part.base.name}_bias"] = part.coefficients[kept], part.bias
             if part.centers is not None:
                 tensors[f"{part.base.name}_centers"] = part.centers[kept]
+        for (model, trees), kept in zip(fit.trees.items(), kept_bases[len(fit.bases) :], strict=True):
+            tensors |= {f"{model}_{name}": tensor[kept] for name, tensor in trees._asdict().items() if name != "start"}
+            tensors[f"{model}_start"] = trees.start
         for name, graph in zip(GRAPHS, fit.graphs, strict=True):
             kept = slice(None) if graph.weight > 0 else slice(0, 0)  # the points of a graph with weight 0 are not stored
             tensors |= {
@@ -87,18 +94,28 @@ class EnsemblePredictor(nn.Module):
     def _bases(self, z: Tensor) -> Tensor:
         columns = ColumnStatistics(self.get_buffer("mean"), self.get_buffer("scale"))
         weights, temperatures = self.get_buffer("base_weights"), self.get_buffer("base_temperatures")
+        table = f"{COLUMNS}_bias" in self._buffers
+        bases, models = base_classifiers(z.shape[1], table=table), TREE_MODELS if table else ()
         P = []
-        for base, weight in zip(base_classifiers(z.shape[1]), weights[:-1], strict=True):
-            bias = self.get_buffer(f"{base.name}_bias")
+        for base, weight in zip((*bases, *models), weights[:-1], strict=True):
             if weight == 0 and weights[-1] == 0:  # not stored
-                P.append(bias.new_zeros(len(z), len(bias)))
-                continue
-            inputs = make_view(z, columns, base.view)
-            if base.rbf:
-                inputs = rbf_kernel(inputs, self.get_buffer(f"{base.name}_centers"))
-            P.append(torch.softmax(inputs @ self.get_buffer(f"{base.name}_coefficients") + bias, dim=1))
-        P.append(torch.stack(P).mean(0))
+                P.append(z.new_zeros(len(z), len(self.get_buffer("class_factors"))))
+            elif isinstance(base, BaseClassifier):
+                P.append(self._logistic(base, make_view(z, columns, base.view)))
+            else:
+                trees = Trees(*(self.get_buffer(f"{base}_{name}") for name in Trees._fields))
+                P.append(tree_probabilities(base, trees, z))
+        shares = average_weights([base.name for base in bases] + [*models])
+        P.append(reduce(torch.add, (share * p for share, p in zip(shares, P, strict=True))))
         return torch.stack([w * _temper(p, T) for p, w, T in zip(P, weights, temperatures, strict=True)]).sum(0)
+
+    def _logistic(self, base: BaseClassifier, inputs: Tensor) -> Tensor:
+        """Return the class probabilities (n, C) by one logistic regression, from its view of the samples."""
+        if base.rbf:
+            inputs = rbf_kernel(inputs, self.get_buffer(f"{base.name}_centers"))
+        return torch.softmax(
+            inputs @ self.get_buffer(f"{base.name}_coefficients") + self.get_buffer(f"{base.name}_bias"), dim=1
+        )
 
     def _graph(self, name: str, z: Tensor) -> Tensor:
         center, basis = self.get_buffer(f"{name}_graph_center"), self.get_buffer(f"{name}_graph_basis")

@@ -16,13 +16,12 @@ from samekind.data.feature_names import feature_names, require_same_names
 from samekind.errors import DataError, SettingError
 from samekind.nets.encoders.frozen_features import FeatureCache, SliceableImages
 from samekind.nets.encoders.names import AUTO
-from samekind.nets.text.text_encoder_names import is_text_encoder
+from samekind.nets.text.text_encoder_names import PREFERRED, is_text_encoder
 from samekind.preprocessing.lazy_features import input_description
 from samekind.tabular.column_plan import ColumnPlan
-from samekind.tabular.table_encoder import TableEncoder
+from samekind.tabular.table_encoder import EncodedTexts, TableEncoder
 
 Floats = npt.NDArray[np.float32]
-DEFAULT_TEXT_ENCODER = "tfidf"
 
 
 @dataclass(frozen=True)
@@ -110,17 +109,23 @@ class TablePreprocessor:
 
 @dataclass(frozen=True)
 class TableInput:
-    """The table of a fit, with the preprocessor that was fitted to it."""
+    """The table of a fit, with the preprocessor that was fitted to it, and the features of its text columns."""
 
     table: TypedTable
     preprocessor: TablePreprocessor
+    encoded: EncodedTexts
 
     def __len__(self) -> int:
         return len(self.table)
 
+    @property
+    def like_array(self) -> bool:
+        """Whether an array would have the same features: all columns are complete numbers, or all are texts or images."""
+        return self.preprocessor.columns.like_array
+
     def samples(self) -> Floats:
         """Return the features (n, d) of the table, on which the model is trained."""
-        return self.preprocessor.columns.transform(self.table)
+        return self.preprocessor.columns.transform(self.table, encoded=self.encoded)
 
 
 def table_input(X: Any, encoder: Any) -> TableInput:
@@ -131,8 +136,9 @@ def table_input(X: Any, encoder: Any) -> TableInput:
             "leave out encoder."
         )
     table = table_from_frame(X)
-    columns = TableEncoder.fit(table, DEFAULT_TEXT_ENCODER if encoder in (None, AUTO) else encoder)
-    return TableInput(table, TablePreprocessor(columns, _names(X, table)))
+    encoded: EncodedTexts = {}
+    columns = TableEncoder.fit(table, PREFERRED if encoder in (None, AUTO) else encoder, encoded)
+    return TableInput(table, TablePreprocessor(columns, _names(X, table)), encoded)
 
 
 def _names(X: Any, table: TypedTable) -> tuple[str, ...] | None:

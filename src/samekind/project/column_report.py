@@ -44,6 +44,7 @@ def report_columns(model: SemiSupervisedClassifier, out: Path, log: LogFunction)
         log(f"{len(plans) - MAX_LOGGED} more columns are listed in {out / 'columns.csv'}")
     used = [plan for plan in plans if plan.role != "dropped"]
     if len(used) == 1 and used[0].role == "text":
-        log(f"the only feature is the text in {used[0].name!r}: --text {used[0].name} reads it by a sentence encoder instead")
+        name = used[0].name
+        log(f"the only feature is the text in {name!r}: with --text {name}, the page shows it, and a query may be typed words")
     rows = ([plan.name, plan.kind, plan.role, plan.note] for plan in plans)
     write_csv(out / "columns.csv", ["column", "kind", "use", "note"], rows)

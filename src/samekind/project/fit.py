@@ -408,7 +408,8 @@ def _summary(data: UserData) -> str:
     named = ", ".join(f"{label} {count}" for label, count in counts.most_common(CLASSES_SHOWN))
     more = f" and {len(counts) - CLASSES_SHOWN} more" if len(counts) > CLASSES_SHOWN else ""
     sides = " x ".join(str(side) for side in data.encoding.shape)
-    what = data.kind if data.kind == "texts" else f"{data.kind}, {sides}"
+    empty = sum(not text.strip() for text in data.x) if data.kind == "texts" else 0
+    what = f"texts{f', {empty} of them empty' if empty else ''}" if data.kind == "texts" else f"{data.kind}, {sides}"
     what = f"{sides} columns" if data.encoding.source == "table" else what
     skipped = f"; {len(data.skipped)} skipped, see skipped.csv" if data.skipped else ""
     return f"{len(data)} items ({what}), {sum(counts.values())} labelled: {named or 'none'}{more}{skipped}"

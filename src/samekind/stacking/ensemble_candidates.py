@@ -5,14 +5,16 @@ A graph cut is the weight of the edges between samples that get different classe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from samekind.graphs.linear_systems import Floats, Labels, normalize_rows
+from samekind.stacking.decision_trees import TREE_MODELS
 from samekind.stacking.gaussian_mixtures import OWN, SHARED
+from samekind.stacking.kernel_logistic import COLUMNS
 from samekind.stacking.model_weights import (
     candidate_weights,
     fit_temperature,
@@ -29,6 +31,7 @@ AVERAGE = "average"  # name for the average of the probabilities of all base cla
 # name for the potential on a graph whose sources are the labels; it takes the place of a base classifier
 POTENTIAL = "potential"
 AVERAGE_PRIOR = 1.0  # logarithm of the prior weight of a smoothed average, without the part by cuts; 0 for all other candidates
+TABLE_BASES = (COLUMNS, *TREE_MODELS)  # base classifiers that only tables have
 # the logarithm of the prior weight falls by this times the normalized cut, divided by the number of labels per class
 CUT_PENALTY = 10.0
 # mean confidence (largest probability of a sample) to which predictions are scaled if no label can be held out
@@ -67,6 +70,10 @@ class Candidate:
 WITHOUT_HELD_OUT = (Candidate(AVERAGE), Candidate(POTENTIAL, BOTH, POTENTIAL_ALPHA), Candidate(SHARED, MIXTURE_GRAPH))
 
 
+# for tables, these weights do not depend on the held-out labels, which share the rest of the weight out
+TABLE_WEIGHTS = {Candidate(AVERAGE): 0.15, Candidate(SHARED, MIXTURE_GRAPH): 0.075, Candidate(OWN, MIXTURE_GRAPH): 0.075}
+
+
 class Weighting(NamedTuple):
     """What held-out labels determine: the weight of each candidate in use, and the temperatures.
 
@@ -97,9 +104,28 @@ def weigh_candidates(
     likelihood = np.array([score for _, score in scores.values()])
     labels_per_class = len(y) / len(np.unique(y))
     weights = candidate_weights(likelihood, len(y), np.array([c.log_prior(cuts[c], labels_per_class) for c in scores]))
+    if held_out and Candidate(COLUMNS) in full:
+        fixed = np.array([TABLE_WEIGHTS.get(c, 0.0) for c in scores])
+        weights = (1.0 - fixed.sum()) * weights + fixed
     weights = np.where(weights < min(MIN_WEIGHT, weights.max()), 0.0, weights)
     kept = {c: float(w) for c, w in zip(scores, weights / weights.sum(), strict=True) if w > 0}
     return kept, {c: scores[c][0] if c in scores else 1.0 for c in full}
+
+
+def average_weights(bases: Sequence[str]) -> list[float]:
+    """Return the weights of the base classifiers in their average, by their names.
+
+    They are equal for vectors. For tables, those that vectors have too count together as much as each of TABLE_BASES.
+    """
+    n_table = sum(name in TABLE_BASES for name in bases)
+    group = 1.0 / (1 + n_table)
+    return [group if name in TABLE_BASES else group / (len(bases) - n_table) for name in bases]
+
+
+def average_bases(P: Mapping[str, Floats]) -> Floats:
+    """Return the average (n, C) of the probabilities by all base classifiers."""
+    weights = average_weights(list(P))
+    return np.asarray(sum(weight * one for weight, one in zip(weights, P.values(), strict=True)))
 
 
 def mixture_start(average: Floats, potential: Floats) -> Floats:

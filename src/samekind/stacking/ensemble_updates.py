@@ -22,6 +22,7 @@ from torch import Tensor
 
 from samekind.errors import SettingError
 from samekind.graphs.linear_systems import Floats, Labels, normalize_class_fractions, normalize_rows
+from samekind.stacking.decision_trees import TreeModel, Trees, fit_trees, tree_probabilities
 from samekind.stacking.ensemble_candidates import (
     AVERAGE,
     BOTH,
@@ -29,9 +30,11 @@ from samekind.stacking.ensemble_candidates import (
     POTENTIAL,
     POTENTIAL_ALPHA,
     Candidate,
+    average_weights,
     mixed_probabilities,
     mixture_start,
 )
+from samekind.stacking.ensemble_fit import BasePart, EnsembleFit
 from samekind.stacking.joint_solver import joint_conjugate_gradients
 from samekind.stacking.kernel_logistic import Logits, class_balance_weights, fit_logistic, softmax
 from samekind.stacking.labelled_span import CenteredSamples, LabelledSpans, LinearSpan, RbfSpan, pad
@@ -39,8 +42,6 @@ from samekind.stacking.model_weights import scale_temperature
 from samekind.stacking.smoothing import Smoother, root_mean_square, with_labels
 from samekind.stacking.stacked_ensemble import (
     CONTRAST,
-    BasePart,
-    EnsembleFit,
     class_factors,
     graph_mean,
     label_fractions,
@@ -57,6 +58,7 @@ class _State:
 
     y: Labels  # labels (n,)
     logits: Mapping[str, Logits]  # coefficients of each base classifier that has a weight
+    trees: Mapping[TreeModel, Trees]  # of each tree model that has a weight
     P: Mapping[str, Singles]  # (n, C): probabilities by each base classifier that has a weight, and by their average
     smoothed: Mapping[Candidate, Singles]  # (n, C): (I - alpha S)^-1 Q for predictions Q and the weights S of a graph
     # (n, C) for each graph: (I - alpha S)^-1 D^-1/2 e_i, summed over the labelled samples i of each class; e_i is a unit vector
@@ -117,11 +119,16 @@ class _Solver:
         # the Gaussian mixtures start from the average of the base classifiers, so they need it even if it has no weight itself
         counted = {AVERAGE if c.base in MIXTURES else c.base for c in self.weights if c.base != POTENTIAL}
         self.parts = [part for part in fit.bases if part.base.name in counted or AVERAGE in counted]
-        self.samples = samples
+        self.tree_models = [name for name in fit.trees if name in counted or AVERAGE in counted]
+        self.X, self.samples = X.flatten(1), samples
         if self.parts:
             self.samples = CenteredSamples(X.flatten(1), fit.columns) if samples is None else samples
             centers = {part.base.name: part.centers.numpy() for part in self.parts if part.centers is not None}
             self.spans = LabelledSpans(self.samples, np.flatnonzero(y >= 0), centers)
+
+    def _fractions(self, y: Labels, n_classes: int) -> Floats:
+        """Return the class fractions (C,) that the classifiers assume for the labels y (m,)."""
+        return label_fractions(y, n_classes, table=bool(self.fit.trees))
 
     # ---------------------------------------------------------------- states of the ensemble
 
@@ -133,25 +140,26 @@ class _Solver:
             weights = self._span(part).weights(part.coefficients.numpy())
             logits[part.base.name] = Logits(weights, part.bias.numpy())
         zeros = {c: np.zeros((len(y), C), dtype=np.float32) for c in self._smoothed_candidates()}
-        P = self.base_predictions(logits)
+        P = self.base_predictions(logits, self.fit.trees)
         smoothed = self._smooth(zeros, P, index, y[index])
         ones = np.ones(len(index))
         sources = {name: self._potentials_of(name, index, y[index], ones, C) for name in self._potential_graphs()}
-        return _State(y, logits, P, smoothed, sources)
+        return _State(y, logits, self.fit.trees, P, smoothed, sources)
 
     def step(self, state: _State, y: Labels, columns: Sequence[int]) -> _State:
         """Return the state for the labels y. `columns` has for each class of y its number in the given state, or -1."""
         labelled = np.flatnonzero(y >= 0)
         logits = self._fit_bases(state.logits, labelled, y[labelled], columns)
         smoothed = {c: pad(F, len(y), columns) for c, F in state.smoothed.items()}
-        P = self.base_predictions(logits)
+        trees = self._fit_trees(labelled, y[labelled], len(columns))
+        P = self.base_predictions(logits, trees)
         smoothed = self._smooth(smoothed, P, labelled, y[labelled])
-        return _State(y, logits, P, smoothed, self._move_sources(state, y, columns))
+        return _State(y, logits, trees, P, smoothed, self._move_sources(state, y, columns))
 
     def result(self, state: _State, class_prior: Floats | None) -> EnsembleFit:
         """Return the ensemble that belongs to a state."""
         fit, labels = self.fit, state.y[state.y >= 0]
-        fractions = label_fractions(labels, len(np.unique(labels)))
+        fractions = self._fractions(labels, len(np.unique(labels)))
         tempered = self._tempered(state, labels, fractions, class_prior)
         factors = class_factors(class_prior, fractions)
         probabilities = mixed_probabilities(tempered, self.weights, fit.temperature, factors)
@@ -163,6 +171,7 @@ class _Solver:
             ),
             class_factors=factors,
             probabilities=normalize_rows(probabilities.astype(np.float64)),
+            trees={name: state.trees.get(name, _no_trees(len(fractions))) for name in fit.trees},
         )
 
     def _tempered(
@@ -187,7 +196,7 @@ class _Solver:
 
     # ---------------------------------------------------------------- base classifiers
 
-    def base_predictions(self, logits: Mapping[str, Logits]) -> dict[str, Floats]:
+    def base_predictions(self, logits: Mapping[str, Logits], trees: Mapping[TreeModel, Trees]) -> dict[str, Floats]:
         """Return the probabilities (n, C) by each base classifier that has a weight, and by their average."""
         P = {}
         for part in self.parts:
@@ -198,7 +207,18 @@ class _Solver:
                 found /= divisor
             found += bias[:, None]
             P[part.base.name] = softmax(found.T)
-        return {**P, AVERAGE: _mean(list(P.values()))} if P else {}
+        for name in self.tree_models:
+            P[name] = np.asfortranarray(tree_probabilities(name, trees[name], self.X).numpy(), dtype=np.float32)
+        if not P:
+            return {}
+        weighted = (np.float32(w) * one for w, one in zip(average_weights(list(P)), P.values(), strict=True))
+        return {**P, AVERAGE: reduce(np.add, weighted)}
+
+    def _fit_trees(self, labelled: Labels, y: Labels, n_classes: int) -> dict[TreeModel, Trees]:
+        """Return new trees for the labels y (m,) of some samples; they do not start at earlier ones."""
+        rows = self.X[torch.from_numpy(labelled)].double().numpy()
+        weight = class_balance_weights(y, self._fractions(y, n_classes))
+        return {name: fit_trees(name, rows, y, weight, n_classes, self.fit.seed) for name in self.tree_models}
 
     def _fit_bases(self, start: Mapping[str, Logits], labelled: Labels, y: Labels, columns: Sequence[int]) -> dict[str, Logits]:
         """Return the base classifiers for the labels y (m,) of some samples.
@@ -208,7 +228,7 @@ class _Solver:
         if not self.parts:
             return {}
         self.spans.extend(labelled)
-        weight = class_balance_weights(y, label_fractions(y, len(columns)))
+        weight = class_balance_weights(y, self._fractions(y, len(columns)))
         found = {}
         for part in self.parts:
             inputs, last = self._inputs(part, labelled), start[part.base.name]
@@ -219,11 +239,11 @@ class _Solver:
     def _span(self, part: BasePart) -> LinearSpan | RbfSpan:
         if part.base.rbf:
             return self.spans.rbf[part.base.name]
-        return self.spans.raw if part.base.view == "unit" else self.spans.standardized
+        return self.spans.raw if part.base.view in ("unit", "unscaled") else self.spans.standardized
 
     def _divisor(self, part: BasePart) -> Singles | None:
         """Return the lengths (n,) by which the rows of a view are divided; None if the rows keep their length."""
-        if part.base.view == "standardized":
+        if part.base.view in ("standardized", "unscaled"):
             return None
         samples = self.spans.samples
         norms = samples.raw_norms if part.base.view == "unit" else samples.standardized_norms
@@ -320,6 +340,13 @@ class _Solver:
             n = smoother.S.shape[0]
             self._systems[key] = csr_array(diags_array(np.ones(n)) - alpha * smoother.S, dtype=np.float32)
         return self._systems[key]
+
+
+def _no_trees(n_classes: int) -> Trees:
+    """Return trees in place of those that have no weight."""
+    none = torch.zeros((0, 0), dtype=torch.float64)
+    start = torch.zeros(n_classes, dtype=torch.float64)
+    return Trees(none, none, none[..., None].repeat(1, 1, 2), none[..., None].repeat(1, 1, n_classes), start)
 
 
 def _mean(arrays: Sequence[Singles]) -> Singles:

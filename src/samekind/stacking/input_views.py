@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-ViewName = Literal["standardized", "unit", "unit_standardized"]
+ViewName = Literal["standardized", "unit", "unit_standardized", "unscaled"]
 CONSTANT = 1e-7  # a column is constant if its standard deviation is below this fraction of its mean
 
 
@@ -34,8 +34,10 @@ def make_view(X: Tensor, columns: ColumnStatistics, name: ViewName) -> Tensor:
     """Return a scaled form of X (n, d).
 
     "standardized": columns have mean 0 and variance 1/d, so that rows have a mean squared length of 1 for any d. "unit": rows
-    have length 1. "unit_standardized": first standardized, then each row is scaled to length 1.
+    have length 1. "unit_standardized": first standardized, then each row is scaled to length 1. "unscaled": X itself.
     """
+    if name == "unscaled":
+        return X
     if name == "unit":
         return unit_rows(X)
     standardized = (X - columns.mean) / (columns.scale * X.shape[1] ** 0.5)

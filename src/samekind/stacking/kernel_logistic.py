@@ -14,6 +14,7 @@ from samekind.stacking.input_views import ViewName
 
 MAX_CENTERS = 1000  # largest number of RBF centres; if there are more labelled samples, every n-th of them is a centre
 MAX_ITERATIONS = 200
+COLUMNS = "columns"  # name of the base classifier for encoded tables
 RIDGE = 1e-6  # added to the diagonal of a kernel matrix, so that its inverse square root exists
 
 
@@ -30,17 +31,20 @@ class BaseClassifier(NamedTuple):
     C: float
 
 
-def base_classifiers(n_features: int) -> tuple[BaseClassifier, ...]:
+def base_classifiers(n_features: int, *, table: bool = False) -> tuple[BaseClassifier, ...]:
     """Return the base classifiers for samples with `n_features` columns.
 
     The values of C are chosen for views whose rows have length 1. The "standardized" view has columns of variance 1/n_features;
-    there C = 0.5 n_features is the same penalty as C = 0.5 on columns of variance 1.
+    there C = 0.5 n_features is the same penalty as C = 0.5 on columns of variance 1. `table` adds a classifier for encoded
+    tables: scikit-learn's default C = 1 on numbers of variance 1 and on categories as 0 or 1.
     """
+    columns = (BaseClassifier(COLUMNS, "unscaled", rbf=False, C=1.0),) if table else ()
     return (
         BaseClassifier("unit_standardized", "unit_standardized", rbf=False, C=20.0),
         BaseClassifier("unit", "unit", rbf=False, C=20.0),
         BaseClassifier("standardized", "standardized", rbf=False, C=0.5 * n_features),
         BaseClassifier("rbf", "standardized", rbf=True, C=5.0),
+        *columns,
     )
 
 

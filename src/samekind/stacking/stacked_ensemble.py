@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from samekind.graphs.affinity import choose_n_neighbors, self_tuning_graph
 from samekind.graphs.linear_systems import Floats, Labels, normalize_class_fractions, normalize_rows
+from samekind.stacking.decision_trees import FOLD_TREES, N_TREES, TREE_MODELS, TreeModel, Trees, fit_trees, tree_probabilities
 from samekind.stacking.ensemble_candidates import (
     ALPHAS,
     AVERAGE,
@@ -21,14 +23,16 @@ from samekind.stacking.ensemble_candidates import (
     POTENTIAL_ALPHA,
     Candidate,
     Weighting,
+    average_bases,
     mix,
     mixed_probabilities,
     mixture_start,
     of_graph,
     weigh_candidates,
 )
+from samekind.stacking.ensemble_fit import BasePart, EnsembleFit, GraphPart
 from samekind.stacking.gaussian_mixtures import FittedMixtures, MixtureFitter, QuadraticForm
-from samekind.stacking.input_views import ColumnStatistics, GraphProjection, column_statistics, fit_projection, make_view
+from samekind.stacking.input_views import column_statistics, fit_projection, make_view
 from samekind.stacking.kernel_logistic import (
     BaseClassifier,
     FeatureMap,
@@ -45,7 +49,7 @@ from samekind.stacking.model_weights import (
     scale_temperature,
     stratified_folds,
 )
-from samekind.stacking.pair_similarity import PairCoefficients, fit_pair_coefficients
+from samekind.stacking.pair_similarity import fit_pair_coefficients
 from samekind.stacking.smoothing import Smoother, label_sources, root_mean_square, with_labels
 
 N_NEIGHBORS = 10
@@ -57,58 +61,6 @@ GRAPHS = ("unit", "standardized")
 CONTRAST = 2.0  # potentials are scaled to this root mean square before the softmax
 MAX_RESPONSES = 20_000_000  # largest number of values in the results of `Smoother.responses` for held-out samples
 PSEUDO_LABELS = 10.0  # added to the number of labels of each class in the estimate of the class fractions
-
-
-@dataclass(frozen=True)
-class GraphPart:
-    """One graph of the ensemble, and the weighted mean of all predictions of training samples that are smoothed over it."""
-
-    projection: GraphProjection
-    points: Tensor  # (n, p): coordinates of the training samples in the graph
-    widths: Tensor  # (n,): distance of each training sample to its k-th neighbour
-    n_neighbors: int
-    P: Floats  # (n, C): mean predictions at the training samples
-    weight: float
-
-
-@dataclass(frozen=True)
-class BasePart:
-    """One base classifier with its fitted coefficients, for the prediction of new samples."""
-
-    base: BaseClassifier
-    centers: Tensor | None  # centres of the RBF kernel; None: the kernel is linear
-    coefficients: Tensor  # (d or r, C)
-    bias: Tensor  # (C,)
-
-
-@dataclass(frozen=True)
-class EnsembleFit:
-    """Fitted ensemble: all that predicts new samples, the predictions of the training samples, and the members' weights.
-
-    `base_weights` and `base_temperatures` have one entry for each base classifier, and a last one for their average.
-    """
-
-    columns: ColumnStatistics
-    bases: tuple[BasePart, ...]
-    base_weights: Floats
-    base_temperatures: Floats
-    graphs: tuple[GraphPart, ...]
-    temperature: float
-    class_factors: Floats  # (C,): factors by which a given class prior changes the probabilities; 1 without a prior
-    pair: PairCoefficients
-    probabilities: Floats  # (n, C): class probabilities of the training samples
-    held_out: tuple[Floats, Labels] | None  # class probabilities and labels of labelled samples while they were held out
-    # (C,) each: fractions of the labels, equal fractions, those of the predictions without a graph, and the given prior
-    fraction_estimates: tuple[Floats, ...]
-    weights: Mapping[Candidate, float] = field(default_factory=dict)
-    temperatures: Mapping[Candidate, float] = field(default_factory=dict)
-    smoothers: Mapping[str, Smoother] = field(default_factory=dict)  # by the name of the graph
-    mixtures: FittedMixtures | None = None
-
-    @property
-    def weighting(self) -> Weighting:
-        """Return what held-out labels have determined."""
-        return Weighting(self.weights, self.temperatures, self.temperature)
 
 
 @dataclass(frozen=True)
@@ -133,28 +85,39 @@ class _Labelled:
         return replace(self, index=self.index[train], y=self.y[train])
 
 
-def label_fractions(y: Labels, n_classes: int) -> Floats:
+def label_fractions(y: Labels, n_classes: int, *, table: bool = False) -> Floats:
     """Return the class fractions (C,) that the classifiers assume: label counts, plus PSEUDO_LABELS for each class, normalized.
 
-    A few labels drawn at random say little about the true fractions, so with few labels the fractions stay nearly equal.
+    A few labels drawn at random say little about the true fractions, so with few labels the fractions stay nearly equal. For a
+    `table`, nothing is added to the counts: the classes of tables overlap more, so that their fractions matter more.
     """
-    counts = np.bincount(y, minlength=n_classes).astype(np.float64)
-    return np.asarray((counts + PSEUDO_LABELS) / (counts + PSEUDO_LABELS).sum())
+    counts = np.bincount(y, minlength=n_classes) + (0.0 if table else PSEUDO_LABELS)
+    return np.asarray(counts / counts.sum())
+
+
+class _FittedBases(NamedTuple):
+    """All base classifiers, trained on the same labels."""
+
+    logits: list[Logits]
+    trees: dict[TreeModel, Trees]
 
 
 class _Fitter:
     """Computes the base classifiers, the graphs and all models that the ensemble may use (candidates), for one training set."""
 
-    def __init__(self, X: Tensor, labelled: _Labelled, n_neighbors: int, seed: int, earlier: EnsembleFit | None = None) -> None:
-        self.X, self.labelled, self.n = X, labelled, len(X)
+    def __init__(
+        self, X: Tensor, labelled: _Labelled, n_neighbors: int, seed: int, earlier: EnsembleFit | None = None, *, table: bool
+    ) -> None:
+        self.X, self.labelled, self.n, self.seed = X, labelled, len(X), seed
         self.columns = column_statistics(X) if earlier is None else earlier.columns
-        self.bases = base_classifiers(X.shape[1])
+        self.bases = base_classifiers(X.shape[1], table=table)
+        self.tree_models = TREE_MODELS if table else ()
         self.maps, self.inputs = self._feature_maps()
         if earlier is None:
             self._build_graphs(n_neighbors, seed)
         else:
             self._take_graphs(earlier)
-        names = [base.name for base in self.bases] + [AVERAGE]
+        names = [base.name for base in self.bases] + [*self.tree_models, AVERAGE]
         smoothed = [Candidate(AVERAGE, graph, alpha) for graph in GRAPHS for alpha in ALPHAS]
         potentials = [Candidate(POTENTIAL, graph, POTENTIAL_ALPHA) for graph in (*GRAPHS, BOTH)]
         mixtures = [Candidate(name, MIXTURE_GRAPH) for name in MIXTURES]
@@ -192,18 +155,22 @@ class _Fitter:
             inputs.append(maps[-1](view).numpy())
         return maps, inputs
 
-    def fit_bases(self, labelled: _Labelled) -> list[Logits]:
-        """Return the base classifiers, trained on these labelled samples only."""
-        weight = class_balance_weights(labelled.y, labelled.fractions)
-        return [
-            fit_logistic(inputs[labelled.index], labelled.y, labelled.n_classes, base.C, weight)
-            for base, inputs in zip(self.bases, self.inputs, strict=True)
+    def fit_bases(self, labelled: _Labelled, n_trees: int = N_TREES) -> _FittedBases:
+        """Return the base classifiers, trained on these labelled samples only. Each forest has `n_trees` trees."""
+        index, y, C = labelled.index, labelled.y, labelled.n_classes
+        weight = class_balance_weights(y, labelled.fractions)
+        logits = [
+            fit_logistic(inputs[index], y, C, base.C, weight) for base, inputs in zip(self.bases, self.inputs, strict=True)
         ]
+        rows = self.X[torch.from_numpy(index)].numpy()
+        trees = {name: fit_trees(name, rows, y, weight, C, self.seed, n_trees) for name in self.tree_models}
+        return _FittedBases(logits, trees)
 
-    def base_predictions(self, fitted: list[Logits]) -> dict[str, Floats]:
+    def base_predictions(self, fitted: _FittedBases) -> dict[str, Floats]:
         """Return the probabilities (n, C) of all samples by each base classifier, and by their average."""
-        P = {b.name: softmax(f(inputs)) for b, f, inputs in zip(self.bases, fitted, self.inputs, strict=True)}
-        return {**P, AVERAGE: np.mean(list(P.values()), axis=0)}
+        P = {b.name: softmax(f(inputs)) for b, f, inputs in zip(self.bases, fitted.logits, self.inputs, strict=True)}
+        P |= {name: tree_probabilities(name, trees, self.X).numpy() for name, trees in fitted.trees.items()}
+        return {**P, AVERAGE: average_bases(P)}
 
     def potentials(self) -> tuple[dict[str, Floats], dict[str, float]]:
         """Return the potentials (n, C) of all labels on each graph, and the factors that scale them to root mean square
@@ -233,7 +200,7 @@ class _Fitter:
             test, sources = (part[position[part] >= 0] for part in (fold.test, fold.train))
             y.append(self.labelled.y[test])
             train, index = self.labelled.subset(fold.train), self.labelled.index[test]
-            P = self.base_predictions(self.fit_bases(train))
+            P = self.base_predictions(self.fit_bases(train, FOLD_TREES))
             near = {name: responses[name, POTENTIAL_ALPHA][position[sources]] for name in GRAPHS}
             potential = self._potential_from(self.labelled.subset(sources), near, scales)
             _, mixtures = self.fit_mixtures(mixture_start(P[AVERAGE][self.mixtures.rows], potential), train, index)
@@ -329,17 +296,19 @@ def fit_stacked_ensemble(
     weighting: Weighting | None = None,
     earlier: EnsembleFit | None = None,
     validation: ValidationLabels | None = None,
+    table: bool = False,
 ) -> EnsembleFit:
     """Fit the ensemble to samples X (n, d) in double precision, with labels y (n,) that are negative for unlabelled samples.
 
     `class_prior` (C,) are the class fractions among the unlabelled samples, if they are known. With a `weighting`, such as that
     of an earlier fit, no labels are held out. `earlier` is a fit of the same X with other labels, whose graphs are taken over.
     With `validation`, the labels of these samples take the place of held-out labels; y must not contain them.
+    If `table`, the samples are encoded rows of a table, and the ensemble also has base classifiers for tables.
     """
     index = np.flatnonzero(y >= 0)
     known = None if class_prior is None else normalize_class_fractions(class_prior, n_classes)
-    labelled = _Labelled(index, y[index], n_classes, label_fractions(y[index], n_classes), known)
-    fitter = _Fitter(X, labelled, n_neighbors, seed, earlier)
+    labelled = _Labelled(index, y[index], n_classes, label_fractions(y[index], n_classes, table=table), known)
+    fitter = _Fitter(X, labelled, n_neighbors, seed, earlier, table=table)
     fitted = fitter.fit_bases(labelled)
     P = fitter.base_predictions(fitted)
     potentials, scales = fitter.potentials()
@@ -358,10 +327,10 @@ def fit_stacked_ensemble(
     weights, temperatures, temperature = weighting
     tempered = {c: scale_temperature(full[c], temperatures[c]) for c in weights}
     factors = class_factors(class_prior, labelled.fractions)
-    names = [*(base.name for base in fitter.bases), AVERAGE]
+    names = [*(base.name for base in fitter.bases), *fitter.tree_models, AVERAGE]
     return EnsembleFit(
         fitter.columns,
-        tuple(_base_part(*parts) for parts in zip(fitter.bases, fitter.maps, fitted, strict=True)),
+        tuple(_base_part(*parts) for parts in zip(fitter.bases, fitter.maps, fitted.logits, strict=True)),
         np.array([weights.get(Candidate(name), 0.0) for name in names]),
         np.array([temperatures[Candidate(name)] for name in names]),
         tuple(_graph_part(fitter, name, tempered, weights) for name in GRAPHS),
@@ -375,6 +344,8 @@ def fit_stacked_ensemble(
         temperatures,
         fitter.smoothers,
         FittedMixtures(fitter.mixtures, forms),
+        fitted.trees,
+        seed,
     )
 
 

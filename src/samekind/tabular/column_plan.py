@@ -52,8 +52,8 @@ class ColumnPlan:
         return cls(**{**content, "categories": tuple(content["categories"])})
 
 
-def plan_column(name: str, column: Column) -> ColumnPlan:
-    """Return the plan for a column: whether and how a fit uses it."""
+def plan_column(name: str, column: Column, text_encoder: str = "tfidf") -> ColumnPlan:
+    """Return the plan for a column: whether and how a fit uses it. `text_encoder` encodes columns of free text."""
     missing = column.missing()
     n, n_missing = len(column), int(missing.sum())
     present = column.values[~missing]
@@ -66,7 +66,7 @@ def plan_column(name: str, column: Column) -> ColumnPlan:
         return _plan_dates(plan, present)
     if column.kind == "image":
         return plan.use("image", f"{n - n_missing} images, by a pretrained encoder{_images_missing(n_missing)}")
-    return _plan_texts(plan, present)
+    return _plan_texts(plan, present, text_encoder)
 
 
 def _images_missing(n: int) -> str:
@@ -129,7 +129,7 @@ def _plan_dates(plan: _Planner, present: Any) -> ColumnPlan:
     return plan.use("date", note, origin=float(first.astype("datetime64[D]").astype(np.int64)))
 
 
-def _plan_texts(plan: _Planner, present: Any) -> ColumnPlan:
+def _plan_texts(plan: _Planner, present: Any, text_encoder: str) -> ColumnPlan:
     counts = Counter(present.tolist())
     values = sorted(counts)
     if len(counts) == 1 and not plan.n_missing:
@@ -137,7 +137,8 @@ def _plan_texts(plan: _Planner, present: Any) -> ColumnPlan:
     gap = f"; {plan.n_missing} of {len(plan.column)} missing, which is a category too" if plan.n_missing else ""
     n_words = sum(len(value.split()) * count for value, count in counts.items()) / len(present)
     if plan.column.kind != "category" and n_words >= TEXT_WORDS and len(counts) > MAX_ONE_HOT:
-        return plan.use("text", f"text with {n_words:.0f} words in the mean, as TF-IDF{plan.gaps('an empty text')}")
+        how = f"text with {n_words:.0f} words in the mean, by the encoder {text_encoder}"
+        return plan.use("text", f"{how}{plan.gaps('an empty text')}")
     if len(counts) >= MOSTLY * len(present) and len(present) >= MIN_IDS:
         return plan.drop(f"{len(counts)} of its {len(present)} values differ, like those of an id")
     if len(counts) <= MAX_ONE_HOT:

@@ -28,7 +28,8 @@ from samekind.tabular.number_block import NumberBlock
 
 Floats = npt.NDArray[np.float64]
 Features = npt.NDArray[np.float32]
-MAX_TEXT_FEATURES = 100  # largest number of features of a text column; the leading ones are used
+EncodedTexts = dict[str, npt.NDArray[Any]]  # features of each text column, by its name
+MAX_TFIDF_FEATURES = 100  # largest number of TF-IDF features of a text column; the leading principal components are used
 FEATURES_OF_ROLE = {"number": 1, "frequent": 1, "date": len(DATE_PARTS)}  # number of numeric features of a column, by its role
 
 
@@ -43,7 +44,10 @@ class TextPart:
 
     def transform(self, column: Column) -> Floats:
         """Return the features (n, width) of the texts in a column. A missing text counts as an empty one."""
-        z = self.encoder(["" if value is None else value for value in column.values])
+        return self.scaled(self.encoder(["" if value is None else value for value in column.values]))
+
+    def scaled(self, z: npt.NDArray[Any]) -> Floats:
+        """Return the features (n, width) of texts, from all features that the encoder has computed."""
         return np.asarray(z[:, : self.width], dtype=np.float64) * self.factor
 
 
@@ -56,15 +60,19 @@ class TableEncoder:
     categories: CategoryBlock
     texts: tuple[TextPart, ...] = ()
     text_encoder: str = "tfidf"
-    columns_factor: float = 1.0  # factor on the features of numbers and categories, if the table also has texts or images
+    parts_factor: float = 1.0  # factor on the features of texts and images, if the table also has numbers or categories
     images: tuple[ImagePart, ...] = ()
 
     # ---------------------------------------------------------------- fitting the encoder
 
     @classmethod
-    def fit(cls, table: TypedTable, text_encoder: str = "tfidf") -> TableEncoder:
-        """Return an encoder fitted to this table; raise DataError if no column can be used."""
-        plans = tuple(plan_column(name, column) for name, column in table.columns.items())
+    def fit(cls, table: TypedTable, text_encoder: str = "tfidf", encoded: EncodedTexts | None = None) -> TableEncoder:
+        """Return an encoder fitted to this table; raise DataError if no column can be used.
+
+        The features of the text columns are stored in `encoded`, because encoding may take long.
+        """
+        encoded = {} if encoded is None else encoded
+        plans = tuple(plan_column(name, column, text_encoder) for name, column in table.columns.items())
         used = [plan for plan in plans if plan.role != "dropped"]
         if not used:
             reasons = "; ".join(map(str, plans[:5]))
@@ -73,14 +81,16 @@ class TableEncoder:
         values = _numeric_values(plans, table.columns, len(table))
         raw = all(plan.role == "number" for plan in used) and not np.isnan(values).any()
         numbers = NumberBlock.fit(values, _weights(plans), raw=raw)
-        texts = tuple(_fit_text(plan.name, table.columns[plan.name], text_encoder) for plan in used if plan.role == "text")
+        texts = tuple(
+            _fit_text(plan.name, table.columns[plan.name], text_encoder, encoded) for plan in used if plan.role == "text"
+        )
         images = tuple(
             ImagePart.fit(plan.name, table.columns[plan.name], alone=len(used) == 1) for plan in used if plan.role == "image"
         )
         encoder = cls(plans, numbers, categories, texts, text_encoder, images=images)
         if not (texts or images) or not numbers.width + categories.width:
             return encoder
-        factor = _unit_factor(encoder.column_features(table))
+        factor = 1.0 / _unit_factor(encoder.column_features(table))
         return cls(plans, numbers, categories, texts, text_encoder, factor, images)
 
     # ---------------------------------------------------------------- encoding tables
@@ -96,27 +106,38 @@ class TableEncoder:
         return tuple(plan.name for plan in self.plans)
 
     @property
+    def like_array(self) -> bool:
+        """Whether an array would have the same features: all columns are complete numbers, or all are texts or images."""
+        roles = {plan.role for plan in self.plans} - {"dropped"}
+        return roles <= {"text", "image"} or (roles == {"number"} and not len(self.numbers.flagged))
+
+    @property
     def width(self) -> int:
         """Return the number of features of a row."""
         return self.numbers.width + self.categories.width + sum(part.width for part in self.parts)
 
-    def transform(self, table: TypedTable, where: str = "X") -> Features:
-        """Return the features (n, d) of a table.
+    def transform(self, table: TypedTable, where: str = "X", encoded: EncodedTexts | None = None) -> Features:
+        """Return the features (n, d) of a table. `encoded` are the features of its text columns, if they are known.
 
         It needs the columns of the fit, in any order, and may have further columns.
         """
+        known = encoded or {}
         used = [plan for plan in self.plans if plan.role != "dropped"]
         require_columns([plan.name for plan in used], table.names, where)
         columns = {plan.name: as_kind(table.columns[plan.name], plan.name, plan.kind, plan.date_format, where) for plan in used}
         for plan in used:
             _require_same_type(plan, columns[plan.name], where)
         fitted = TypedTable(columns, len(table))
-        features = [self.column_features(fitted) * self.columns_factor]
-        features += [part.transform(columns[part.name]) for part in self.parts]
+        features = [self.column_features(fitted)]
+        for part in self.parts:
+            if isinstance(part, TextPart) and part.name in known:
+                features.append(part.scaled(known[part.name]) * self.parts_factor)
+            else:
+                features.append(part.transform(columns[part.name]) * self.parts_factor)
         return np.ascontiguousarray(np.concatenate(features, axis=1), dtype=np.float32)
 
     def column_features(self, table: TypedTable) -> Floats:
-        """Return the features of numbers, dates and categories, without the factor that balances them against texts."""
+        """Return the features of numbers, dates and categories, without the texts and images."""
         columns = table.columns
         values = _numeric_values(self.plans, columns, len(table))
         cells = [columns[plan.name].values for plan in _categorical(self.plans)]
@@ -132,7 +153,7 @@ class TableEncoder:
             "categories": [list(one) for one in self.categories.categories],
             "texts": [{"name": part.name, "width": part.width, "factor": part.factor} for part in self.texts],
             "text_encoder": self.text_encoder,
-            "columns_factor": self.columns_factor,
+            "parts_factor": self.parts_factor,
             "images": [{"name": part.name, "encoder": part.encoder, "width": part.width} for part in self.images],
         }
 
@@ -156,7 +177,7 @@ class TableEncoder:
             images = tuple(
                 ImagePart.restored(one, own_state(state, f"image{i}.")) for i, one in enumerate(content.get("images", []))
             )
-            factor = content["columns_factor"]
+            factor = content["parts_factor"]
             encoder = cls(plans, numbers, categories, texts, content["text_encoder"], factor, images)
             encoder.require_consistent()
         except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -237,10 +258,12 @@ def _is_number(text: str) -> bool:
 # ---------------------------------------------------------------- text columns
 
 
-def _fit_text(name: str, column: Column, text_encoder: str) -> TextPart:
+def _fit_text(name: str, column: Column, text_encoder: str, encoded: EncodedTexts) -> TextPart:
     texts = ["" if value is None else value for value in column.values]
     encoder = build_text_encoder(text_encoder).fitted(texts)
-    z = np.asarray(encoder(texts), dtype=np.float64)[:, :MAX_TEXT_FEATURES]
+    encoded[name] = encoder(texts)
+    z = np.asarray(encoded[name], dtype=np.float64)
+    z = z[:, :MAX_TFIDF_FEATURES] if text_encoder == "tfidf" else z
     return TextPart(name, encoder, z.shape[1], _unit_factor(z))
 
 

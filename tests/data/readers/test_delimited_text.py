@@ -67,7 +67,7 @@ def test_the_separator_of_a_long_file_is_detected_from_its_beginning(tmp_path: P
 
 
 def test_other_encodings_are_refused_with_advice(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"not UTF-8 text \(byte 0xe4 after line 0\). Save it as 'CSV UTF-8'"):
+    with pytest.raises(DataError, match=r"not UTF-8 text: line 2 holds the byte 0xe4. Save it as 'CSV UTF-8'"):
         rows_of(tmp_path / "a.csv", "a,b\nKäfer,2\n".encode("latin-1"))
 
 

@@ -25,7 +25,8 @@ def images(n: int = 3) -> Tensor:
 def maps_of(encoder: EfficientNetLite, n_frozen: int) -> Tensor:
     frozen = FrozenBlocks(encoder, n_frozen)
     with torch.no_grad():
-        return frozen(images()).view(3, *frozen.map_shape())
+        maps: Tensor = frozen(images())
+    return maps.view(3, *frozen.map_shape())
 
 
 @pytest.mark.parametrize("n_frozen", [0, 11, 15])

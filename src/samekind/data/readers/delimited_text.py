@@ -56,10 +56,7 @@ class DelimitedText:
                         width = width or len(cells)
                         yield line, cells
         except UnicodeDecodeError as reason:
-            raise self.error(
-                f"{self.path} is not UTF-8 text (byte {reason.object[reason.start]:#04x} after line {line}). "
-                "Save it as 'CSV UTF-8'."
-            ) from reason
+            raise self.error(f"{not_utf8(self.path, reason, line)}. Save it as 'CSV UTF-8'.") from reason
         except csv.Error as reason:
             raise self.error(
                 f"{self.path} is not delimited text after line {line} ({reason}). Save it as 'CSV UTF-8'."
@@ -89,6 +86,21 @@ def limited_lines(file: TextIO, path: Path, error: type[SamekindError] = DataErr
             )
         yield line
         number += 1
+
+
+def not_utf8(path: Path, reason: UnicodeDecodeError, line: int) -> str:
+    """Return a clause that names the first line of a file that is not UTF-8; `line` is the last line that was read.
+
+    Files are decoded in large blocks, so the wrong line may be far behind the last one that was read.
+    """
+    if reason.encoding.startswith("utf-8"):
+        with path.open("rb") as file:
+            for number, content in enumerate(file, 1):
+                try:
+                    content.decode()
+                except UnicodeDecodeError as wrong:
+                    return f"{path} is not UTF-8 text: line {number} holds the byte {content[wrong.start]:#04x}"
+    return f"{path} is not UTF-8 text (byte {reason.object[reason.start]:#04x} after line {line})"
 
 
 def open_delimited_text(path: Path, error: type[SamekindError] = DataError) -> DelimitedText:

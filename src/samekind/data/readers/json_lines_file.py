@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from samekind.data.readers.delimited_text import BYTE_ORDER_MARKS, limited_lines
+from samekind.data.readers.delimited_text import BYTE_ORDER_MARKS, limited_lines, not_utf8
 from samekind.data.readers.reader import require_regular_file, shorten
 from samekind.data.readers.table import BLOCK_ROWS, Cells, TableBlock, TableBlocks, table_reader
 from samekind.errors import DataError
@@ -72,9 +72,7 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 if line.strip():
                     yield number, _parse(path, number, line)
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x} after line {number}). Save it as UTF-8."
-        ) from error
+        raise DataError(f"{not_utf8(path, error, number)}. Save it as UTF-8.") from error
     except OSError as error:
         raise DataError(f"{path} cannot be opened ({error.strerror or error}). Check the path and its permissions.") from error
 
