@@ -24,7 +24,7 @@ N, SIDE, SHOWN = 30, 64, 5
 Floats = npt.NDArray[np.float32]
 
 
-def picture(k: int) -> Image.Image:
+def draw_shape(k: int) -> Image.Image:
     """Return a disc, a square or a cross in a random colour at a random place."""
     rng = np.random.default_rng(k)
     image = Image.new("RGB", (SIDE, SIDE), tuple(rng.integers(0, 256, 3).tolist()))
@@ -46,8 +46,8 @@ def project(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("neighbors")
     (folder / "photos").mkdir()
     for k in range(N):
-        picture(k).save(folder / "photos" / f"{k:02d}.png")
-    images = np.stack([np.asarray(picture(k)) for k in range(N)])
+        draw_shape(k).save(folder / "photos" / f"{k:02d}.png")
+    images = np.stack([np.asarray(draw_shape(k)) for k in range(N)])
     with serving(folder / "photos", "--out", str(folder / "run")) as link:
         yield link, images
 

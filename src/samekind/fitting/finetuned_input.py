@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +17,15 @@ from samekind.defaults import classes_are_characters
 from samekind.errors import CheckpointError, SettingError
 from samekind.files.io import atomic_write
 from samekind.fitting.finetuning import TunedEncoder, tune_encoder
-from samekind.fitting.finetuning_plan import END_PART, LEAST_VIEWS, MOST_VIEWS, Blocks, affordable_views, plan_finetuning
+from samekind.fitting.finetuning_plan import (
+    END_PART,
+    LEAST_VIEWS,
+    MOST_VIEWS,
+    Blocks,
+    affordable_views,
+    plan_finetuning,
+    rounds_end_at,
+)
 from samekind.fitting.fit_options import FitOptions
 from samekind.fitting.tuning_data import TuningData, TuningImages, TuningMaps
 from samekind.flops import count_flops
@@ -30,7 +39,7 @@ from samekind.preprocessing.preprocessor import FitInput
 from samekind.progress import counting_bar, show_line
 from samekind.training.engine import processes
 
-ASKED = ("last", "all")  # values of finetune= that are an error where no encoder can be fine-tuned
+EXPLICIT = ("last", "all")  # values of finetune= that are an error where no encoder can be fine-tuned
 MAPS = "maps"  # folder of the stored feature maps, below the folder of the cache
 VIEWS_FILE = "finetuning.json"  # in the folder of the checkpoints
 TIMED_IMAGES = 64  # number of images that are timed to estimate the time for their feature maps
@@ -50,29 +59,34 @@ def finetune_input(
     """
     encoder = fit_input.preprocessor.encoder
     require_tunable(encoder, options)
-    wanted = options.finetune in ASKED or (options.finetune == "auto" and options.minutes is not None and processes() == 1)
-    if not isinstance(encoder, EfficientNetLite) or not wanted:
+    enabled = options.finetune in EXPLICIT or (options.finetune == "auto" and options.minutes is not None and processes() == 1)
+    if not isinstance(encoder, EfficientNetLite) or not enabled:
         return fit_input, None
     features = torch.from_numpy(np.array(fit_input.samples()))
-    data = _tuning_data(encoder, fit_input.with_encoder(encoder, features.numpy()), labels, options, device, clock)
+    encoded = fit_input.with_encoder(encoder, features.numpy())
+    frozen = FrozenBlocks(encoder, last_blocks(encoder))
+    timing = _timing(frozen, fit_input.images, options, clock)
+    data = _tuning_data(frozen, timing, encoded, labels, options, device)
     if data is None:
-        return fit_input.with_encoder(encoder, features.numpy()), None
-    n_frozen = data.n_frozen if isinstance(data, TuningMaps) else 0
+        return encoded, None
     blocks: Blocks = "all" if options.finetune == "all" else "last"
-    plan = plan_finetuning(encoder, blocks, n_frozen, len(data), options.minutes)
+    ends_at = rounds_end_at(options.minutes, len(data), timing.seconds_per_image)
+    plan = plan_finetuning(encoder, blocks, 0 if blocks == "all" else frozen.n_frozen, len(data), ends_at)
     tuned = tune_encoder(encoder, data, labels.codes, options, plan, clock, method)
     if options.verbose:
         show_line(str(tuned))
     if tuned.encoder is None:
-        return fit_input.with_encoder(encoder, features.numpy()), tuned
-    return fit_input.with_encoder(tuned.encoder, tuned.features.numpy()), tuned
+        return encoded, tuned
+    # the features are computed from the images, as `predict` computes them, and not from stored maps, which may differ in the
+    # last bits
+    return fit_input.with_encoder(tuned.encoder, fit_input.encode(tuned.encoder)), tuned
 
 
 def require_tunable(encoder: Encoder | None, options: FitOptions) -> None:
     """Raise SettingError if the user asks for fine-tuning, and this encoder cannot be fine-tuned or there are several
     processes.
     """
-    if options.finetune not in ASKED:
+    if options.finetune not in EXPLICIT:
         return
     if not isinstance(encoder, EfficientNetLite):
         raise SettingError(
@@ -86,8 +100,15 @@ def require_tunable(encoder: Encoder | None, options: FitOptions) -> None:
         )
 
 
+class _Timing(NamedTuple):
+    """Number of strong views to store, and the seconds that the maps of one image take."""
+
+    views: int
+    seconds_per_image: float
+
+
 def _tuning_data(
-    encoder: EfficientNetLite, fit_input: FitInput, labels: Labels, options: FitOptions, device: torch.device, clock: Clock
+    frozen: FrozenBlocks, timing: _Timing, fit_input: FitInput, labels: Labels, options: FitOptions, device: torch.device
 ) -> TuningData | None:
     """Return the samples of the fine-tuning; None if finetune="auto" has too little time for it."""
     flip = not classes_are_characters(labels.classes.tolist())
@@ -96,49 +117,49 @@ def _tuning_data(
     if options.finetune == "all":
         stored = as_tensor(images if images.dtype == np.uint8 else as_bytes(images))
         return TuningImages(frozen_features, n_classes, device, 0.0, stored, flip)
-    frozen = FrozenBlocks(encoder, last_blocks(encoder))
-    n_views = _n_views(frozen, images, options, clock)
-    if n_views < (LEAST_VIEWS if options.finetune == "auto" else 1):
-        if options.finetune == "auto":
-            if options.verbose:
-                show_line(f"fine-tuning: not used; {options.minutes:g} minutes are too short for it")
-            return None
-        n_views = 1
+    if options.finetune == "auto" and timing.views < LEAST_VIEWS:
+        if options.verbose:
+            show_line(f"fine-tuning: not used; {options.minutes:g} minutes are too short for it")
+        return None
+    n_views = max(1, timing.views)
     cache = None if fit_input.cache is None else replace(fit_input.cache, folder=Path(fit_input.cache.folder) / MAPS)
     with counting_bar((n_views + 1) * len(images), "computing feature maps", visible=options.verbose) as draw:
         maps = compute_maps(frozen, images, n_views, flip=flip, cache=cache, on_samples=draw)
     with count_flops() as counted:
-        frozen(torch.zeros(1, 3, encoder.side, encoder.side))
-    flops = counted() * len(images) * (n_views + 1)
-    return TuningMaps(frozen_features, n_classes, device, flops, maps, frozen.n_frozen)
+        frozen.map_shape()
+    return TuningMaps(frozen_features, n_classes, device, counted() * len(images) * (n_views + 1), maps, frozen.n_frozen)
 
 
-def _n_views(frozen: FrozenBlocks, images: Any, options: FitOptions, clock: Clock) -> int:
-    """Return the number of strong views to store. A fit that resumes takes the number with which it began."""
+def _timing(frozen: FrozenBlocks, images: Any, options: FitOptions, clock: Clock) -> _Timing:
+    """Return the number of strong views for which there is time and memory.
+
+    A fit that resumes uses the number with which it began.
+    """
     path = None if options.checkpoint is None else Path(options.checkpoint) / VIEWS_FILE
     if path is not None and path.exists():
-        return _read_views(path)
+        return _read_timing(path)
     left = None if options.minutes is None else 60.0 * END_PART * options.minutes - clock.seconds()
     timed = images[:TIMED_IMAGES]
     extract_features(frozen, timed[:1])
     timer = Clock()
     extract_features(frozen, timed)
+    seconds = timer.seconds() / len(timed)
     n_bytes = 4 * int(np.prod(frozen.map_shape()))
-    found = affordable_views(len(images), n_bytes, timer.seconds() / len(timed), left)
+    found = _Timing(affordable_views(len(images), n_bytes, seconds, left), seconds)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, json.dumps({"views": found}).encode())
+        atomic_write(path, json.dumps(found._asdict()).encode())
     return found
 
 
-def _read_views(path: Path) -> int:
+def _read_timing(path: Path) -> _Timing:
     try:
-        n_views = json.loads(path.read_text(encoding="utf-8"))["views"]
-        if isinstance(n_views, int) and 0 <= n_views <= MOST_VIEWS:
-            return n_views
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        found = _Timing(**json.loads(path.read_text(encoding="utf-8")))
+        if isinstance(found.views, int) and 0 <= found.views <= MOST_VIEWS and 0.0 < float(found.seconds_per_image) < math.inf:
+            return found
+    except (OSError, ValueError, TypeError, RecursionError):
         pass
     raise CheckpointError(
-        f'{path} was changed: it must hold the number of stored views, such as {{"views": 4}}. Remove {path.parent} to start '
+        f"{path} was changed: it must hold the number of stored views and the seconds per image. Remove {path.parent} to start "
         "again."
     )

@@ -47,14 +47,13 @@ LEAST_VALIDATION = 8  # with fewer labels that round 1 has not seen, nothing can
 
 @dataclass(frozen=True)
 class TunedEncoder:
-    """Result of a fine-tuning: the encoder, the features of all images, the known weights, and the reason in one line.
+    """Result of a fine-tuning: the encoder, the known weights, and the reason in one line.
 
     The encoder is None if the frozen one is better. `validated` is None if too few labels could be held out. `flops` counts the
     floating-point operations of both rounds and of the stored maps.
     """
 
     encoder: EfficientNetLite | None
-    features: Tensor
     validated: Validated | None
     reason: str
     flops: float = 0.0
@@ -102,10 +101,9 @@ def tune_encoder(
             found = Validated(first.weighting, first.held_out)
             reason = f"{plan}; held-out labels: {_percent(first)} wrong, {_percent(base)} with the frozen encoder"
             if options.finetune == "auto" and _n_wrong(first) > _n_wrong(base):
-                return TunedEncoder(None, data.frozen_features, None, f"not used; {reason}", trainer.flops)
+                return TunedEncoder(None, None, f"not used; {reason}", trainer.flops)
         tuned = trainer.train(_Round(2, codes, tuned, found))
-        z = trainer.features(tuned)
-    return TunedEncoder(data.merge(encoder, tuned.features), z, found, reason, trainer.flops)
+    return TunedEncoder(data.merge(encoder, tuned.features), found, reason, trainer.flops)
 
 
 class _Rounds:

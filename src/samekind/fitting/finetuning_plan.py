@@ -17,25 +17,26 @@ LEAST_VIEWS = 2  # with less time than for these views, finetune="auto" does not
 FITS, FIT_SECONDS_PER_SAMPLE = 7, 0.001  # fits of the ensemble during a fine-tuning, and their time on a slow core
 STEPS, REFERENCE_SAMPLES = 150, 2000  # steps of a round for this many samples; the number grows with the square root
 LEAST_STEPS, MOST_STEPS = 60, 600
-END_PART = 0.9  # part of the time limit after which the rounds have ended; the last fit of the ensemble follows
+END_PART = 0.9  # part of the time limit after which the features of the fine-tuned encoder are computed; the last fit follows
+WHOLE_PASS = 1.3  # time of the whole encoder over that of its first blocks
 
 
 @dataclass(frozen=True)
 class FinetuningPlan:
-    """Blocks to train, steps of each of the two rounds, and the time limit of the whole fit."""
+    """Blocks to train, steps of each of the two rounds, and when the rounds must end, in minutes since the fit began."""
 
     blocks: Blocks
     n_trained: int
     n_blocks: int
     steps: int
-    minutes: float | None = None
+    ends_at: float | None = None
 
     def end_of_round(self, number: int, clock: Clock) -> float | None:
         """Return the minutes since the fit began at which round 1 or 2 must end: round 1 has half of the time that is left."""
-        if self.minutes is None:
-            return None
-        end, now = END_PART * self.minutes, clock.seconds() / 60.0
-        return end if number == 2 else now + max(0.0, end - now) / 2
+        if self.ends_at is None or number == 2:
+            return self.ends_at
+        now = clock.seconds() / 60.0
+        return now + max(0.0, self.ends_at - now) / 2
 
     def __str__(self) -> str:
         part = f"last {self.n_trained} of {self.n_blocks} blocks" if self.blocks == "last" else "all blocks"
@@ -50,16 +51,21 @@ def affordable_views(n_samples: int, bytes_per_sample: int, seconds_per_image: f
     stored = max(1, MOST_BYTES // (n_samples * bytes_per_sample) - 1)
     if seconds_left is None:
         return min(MOST_VIEWS, stored)
-    left = seconds_left - FITS * FIT_SECONDS_PER_SAMPLE * n_samples
+    left = seconds_left - (FITS * FIT_SECONDS_PER_SAMPLE + WHOLE_PASS * seconds_per_image) * n_samples
     in_time = int(VIEWS_PART * max(0.0, left) / (seconds_per_image * n_samples)) - 1
     return max(0, min(MOST_VIEWS, stored, in_time))
 
 
+def rounds_end_at(minutes: float | None, n_samples: int, seconds_per_image: float) -> float | None:
+    """Return the minutes since the fit began at which the rounds must end, so that a pass over all images is still possible."""
+    return None if minutes is None else END_PART * minutes - WHOLE_PASS * seconds_per_image * n_samples / 60.0
+
+
 def plan_finetuning(
-    encoder: EfficientNetLite, blocks: Blocks, n_frozen: int, n_samples: int, minutes: float | None
+    encoder: EfficientNetLite, blocks: Blocks, n_frozen: int, n_samples: int, ends_at: float | None
 ) -> FinetuningPlan:
     """Return the plan for this many samples."""
     steps = round(STEPS * math.sqrt(n_samples / REFERENCE_SAMPLES))
     n_blocks = len(encoder.blocks)
     steps = min(MOST_STEPS, max(LEAST_STEPS, steps))
-    return FinetuningPlan(blocks, n_blocks - n_frozen, n_blocks, steps, minutes)
+    return FinetuningPlan(blocks, n_blocks - n_frozen, n_blocks, steps, ends_at)
