@@ -48,6 +48,7 @@ MODULES = (  # modules of this package; each defines a MethodSpec named SPEC
     "mincut",
     "poisson",
     "ensemble",
+    "dataset_graph",
     "learned_graph_extensions",  # registers "learned_graph"
 )
 
