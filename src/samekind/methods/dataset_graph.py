@@ -47,7 +47,7 @@ SOLVER_STEPS = 60  # about as many steps as conjugate gradients need for a propa
 class DatasetGraphConfig(Config):
     """Settings of the dataset graph."""
 
-    bank_size: PositiveInt = 2000  # number of unlabelled samples in the bank
+    bank_size: PositiveInt = 3000  # number of unlabelled samples in the bank
     n_neighbors: PositiveInt = 10  # k, neighbours of each sample in the graph
     diffusion_alpha: FractionBelowOne = 0.99  # α, fraction of a propagated label that comes from the neighbours
     refresh_steps: PositiveInt = 100  # steps between two propagations; a tenth of the training if that is less
