@@ -58,6 +58,12 @@ def with_graph(**settings: Any) -> DatasetGraphWrapper:
     return ours
 
 
+@pytest.mark.parametrize("name", ["mean_teacher", "pi_model", "fixmatch"])
+def test_with_strong_view_the_student_gets_the_strong_view(name: str) -> None:
+    net = vector_classifier(2, 2, (4,))
+    assert build(f"{name}+dataset_graph", net, TASK, {"strong_view": True}).unlabelled_views == ("strong", "weak")
+
+
 def test_before_the_first_propagation_there_are_only_the_terms_of_the_base() -> None:
     assert sorted(method().losses(batch(), progress=0.5)) == ["consistency", "supervised"]
 

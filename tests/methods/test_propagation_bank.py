@@ -48,6 +48,16 @@ def test_labels_spread_to_the_samples_in_their_direction() -> None:
     assert bank.graph_F.tolist() == [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]]
 
 
+def test_a_sample_is_not_its_own_neighbour() -> None:
+    angles = torch.tensor([0.0, 0.1, 0.3])  # each sample is nearer to the one before it than to the next one
+    bank = PropagationBank(2, 1, 2, 2)
+    z = torch.stack([angles.cos(), angles.sin()], dim=1)
+    bank.store_labelled(torch.tensor([0]), z[:1], torch.tensor([1]))
+    bank.store_unlabelled(z[1:])
+    bank.propagate(1, 0.9, uniform)
+    assert bank.graph_F.tolist() == [[0.0, 1.0]] * 3
+
+
 def test_an_edge_of_weight_zero_is_no_edge() -> None:
     bank = bank_with_samples()
     bank.propagate(2, 0.9, lambda z, neighbor_z, cosines: torch.zeros_like(cosines))

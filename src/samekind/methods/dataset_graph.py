@@ -56,6 +56,7 @@ class DatasetGraphConfig(Config):
     lambda_bank: NonNegative = 3.0  # weight of the cross-entropy with propagated labels
     # weight of the cross-entropy with the base method's sharpened targets, in place of its consistency term; 0: keep that term
     lambda_teacher: NonNegative = 1.0
+    strong_view: bool = False  # True: the student gets the strong view, also if the base method has only weak ones
     edge_weights: Literal["uniform", "cosine", "learned"] = "uniform"  # weights of edges; "learned": by a similarity network
     # weight of the loss of a similarity network; 0: there is none; None: 1 if edge_weights is "learned", and else 0
     lambda_similarity: NonNegative | None = None
@@ -113,6 +114,8 @@ class DatasetGraphWrapper(MethodWrapper):
         self.graph_start = GraphStart(c.start, task.steps)
         self.refresh_every = refresh_interval(c.refresh_steps, task.steps)
         self.stores_samples = True
+        if c.strong_view:
+            self.unlabelled_views = ("strong", *base.unlabelled_views[1:])
         self.similarity = SimilarityNet(n_features, c.layers, dropout=0.0) if c.similarity_weight else None
         self.ema_similarity = None if self.similarity is None else ema_copy(self.similarity)
         self.ema_schedule = EmaSchedule(c.ema_similarity_decay, None, 0.0, task)
