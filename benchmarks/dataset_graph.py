@@ -27,7 +27,7 @@ from samekind.bench.running.runner import steps_in_budget
 from samekind.data.hub.loaders import BenchmarkData, load_dataset
 from samekind.data.splits import draw_split
 from samekind.evaluation.metrics import error_rate, ranking_metrics
-from samekind.fitting.fit_model import fit_model
+from samekind.fitting.fit_model import ModelFit, fit_model
 from samekind.fitting.fit_options import FitOptions
 from samekind.fitting.propagation_at_end import N_NEIGHBORS, propagate_labels
 from samekind.methods.predictors import DeepPredictor, PropagatedPredictor
@@ -90,7 +90,7 @@ def measure(row: Row, data: BenchmarkData, options: argparse.Namespace, seed: in
         steps = steps_in_budget(spec, x, labels)
         run = FitOptions(method, settings=settings, random_state=seed, **fixed)
         fit = fit_model(x, labels, run, steps=steps, keep_training_set=False)
-        errors = evaluate(fit.model, x, y, data.y[chosen], data)
+        errors = evaluate(fit.model, x, y, data.y[chosen], data) | precision(fit, data)
     cost = {name: fit.cost[name] for name in ("flops", "full_pass_flops", "cpu_seconds")}
     return {"split": split.record(), "steps": steps, "epochs": fit.epochs, **cost, **errors}
 
@@ -110,16 +110,21 @@ def evaluate(model: Any, x: Any, y: Any, truth: Any, data: BenchmarkData) -> dic
         found["mean"] = (found["network"] + found["propagated"]) / 2
         keep = unlabelled if part == "train" else slice(None)
         errors[part] = {name: error_rate(p.argmax(1).numpy()[keep], true[keep]) for name, p in found.items()}
-    return errors | precision(predictor, z_test[:QUERIES], data.y_test[:QUERIES])
+    return errors
 
 
-def precision(predictor: DeepPredictor, z: torch.Tensor, y: Any) -> dict[str, Any]:
-    """Return precision@9 among test images, by the similarity network and by the cosine of the features."""
-    if predictor.similarity_net is None:
+@torch.no_grad()
+def precision(fit: ModelFit, data: BenchmarkData) -> dict[str, Any]:
+    """Return precision@9 among test images, by a similarity network that weights edges and by the cosine of the features."""
+    phi = getattr(fit.method, "ema_similarity", None)
+    if phi is None:
         return {}
-    v, queries = normalize(z, dim=1), np.arange(len(z))
+    z, y = fit.model.features(data.x_test[:QUERIES]).float().cpu(), data.y_test[:QUERIES]
+    predictor, v = DeepPredictor(fit.method.student, phi).eval(), normalize(z, dim=1)
     scores = {"similarity network": pairwise_log_odds(make_pair_score(predictor), z, z), "cosine": v @ v.T}
-    return {"precision": {name: ranking_metrics(one.numpy(), queries, y, K).precision for name, one in scores.items()}}
+    return {
+        "precision": {name: ranking_metrics(one.numpy(), np.arange(len(y)), y, K).precision for name, one in scores.items()}
+    }
 
 
 def difference(runs: list[dict[str, Any]], ours: tuple[str, str], theirs: tuple[str, str], part: str) -> str:

@@ -178,11 +178,16 @@ def test_settings_that_need_a_similarity_network_are_refused_without_one(setting
         DatasetGraphConfig(**settings)
 
 
-def test_the_trained_similarity_is_that_of_the_similarity_network() -> None:
+def test_the_similarity_network_weights_edges_but_is_no_part_of_the_predictor() -> None:
     ours = learned()
     predictor: Any = ours.predictor()
-    assert predictor.similarity_net is ours.ema_similarity
+    assert predictor.similarity_net is None
     assert predictor.classifier is ours.base.teacher
+    assert ours.ema_similarity is not None
+    z = torch.eye(2)
+    weights = ours._edge_weights(z, z[:, None], torch.ones(2, 1))
+    logits = ours.ema_similarity(z, z)
+    torch.testing.assert_close(weights[:, 0], torch.softmax(logits, dim=-1)[:, 0])
 
 
 def test_propagations_come_every_hundred_steps_and_at_least_ten_times() -> None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from samekind.config import Config, Fraction, FractionBelowOne, NonNegative, PositiveInt
@@ -27,7 +27,6 @@ from samekind.losses.weak_strong_losses import masked_cross_entropy, propagated_
 from samekind.methods.base import BatchOutput, Method, StepCounter, Task
 from samekind.methods.full_pass import dataset_features
 from samekind.methods.mean_teacher import EmaSchedule
-from samekind.methods.predictors import DeepPredictor
 from samekind.methods.propagation_bank import Neighbors, PropagationBank
 from samekind.methods.spec import LogUniform, MethodSpec
 from samekind.methods.wrapper import MethodWrapper
@@ -225,10 +224,6 @@ class DatasetGraphWrapper(MethodWrapper):
         interval = refresh_interval(self.config.refresh_steps, steps)
         return [done for done in range(interval, steps, interval) if done >= self.config.start * steps]
 
-    def predictor(self) -> nn.Module:
-        predictor: Any = super().predictor()
-        return predictor if self.ema_similarity is None else DeepPredictor(predictor.classifier, self.ema_similarity)
-
 
 def refresh_interval(refresh_steps: int, steps: int) -> int:
     """Return the number of steps between two propagations in a training of `steps` steps."""
@@ -240,6 +235,7 @@ SPEC = MethodSpec(
     DatasetGraphWrapper,
     DatasetGraphConfig,
     "labels propagated over a bank of features become pseudo-labels in every step",
+    paper="after Iscen, Tolias, Avrithis & Chum 2019, arXiv:1904.04717",
     base="mean_teacher",
     defaults_by_kind={"photos": {"strong_view": True}},
     search_space={"lambda_bank": LogUniform(1.0, 10.0)},
