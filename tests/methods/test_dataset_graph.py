@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -114,6 +113,18 @@ def test_nothing_is_propagated_before_the_start() -> None:
     assert ours.bank.graph_size
 
 
+@pytest.mark.parametrize("name", ["mean_teacher", "pi_model", "fixmatch"])
+def test_each_step_stores_the_features_of_the_second_view_once(name: str) -> None:
+    ours: Any = build(f"{name}+dataset_graph", linear(), TASK, {})
+    for stored in (4, 8):
+        ours.losses(batch(), progress=0.0)
+        ours.after_step()
+        assert ours.bank.n_stored == stored
+    # the features of this net are its inputs; the second batch has replaced two samples of the first
+    second_view = batch().x_u[1]
+    torch.testing.assert_close(ours.bank.recent_z, torch.cat([second_view[2:], second_view[2:], second_view[:2]]))
+
+
 def test_after_a_shortened_plan_the_start_comes_earlier() -> None:
     ours = method(start=0.5)
     ours.replan(lambda fraction: 20 * fraction)
@@ -199,12 +210,12 @@ def test_a_base_without_features_of_its_targets_is_refused() -> None:
         build("temporal_ensembling+dataset_graph", linear(), TASK, {})
 
 
-def trained(seed: int, steps: int, folder: Path | None = None, **settings: Any) -> tuple[Tensor, Any]:
+def trained(seed: int, steps: int, optimizer: Literal["adam", "sgd"] = "adam", **settings: Any) -> tuple[Tensor, Any]:
     data, truth = moons()
     torch.manual_seed(seed)
     task = Task(2, 6, len(data), steps, 6, 32)
     ours = build("dataset_graph", vector_classifier(2, 2, (32, 32)), task, settings)
-    config = TrainConfig(steps, 6, 32, Schedule(lr_max=0.01), seed, checkpoint=folder, optimizer=OptimizerConfig())
+    config = TrainConfig(steps, 6, 32, Schedule(lr_max=0.01), seed, optimizer=OptimizerConfig(optimizer))
     result = train(ours, data, VIEWS, config)
     f = result.predictor.probabilities(result.predictor.features(data.x))  # type: ignore[operator]
     return f.argmax(1) != truth, result
@@ -214,6 +225,12 @@ def test_two_moons_with_three_labels_each_are_separated() -> None:
     wrong, result = trained(0, 300)
     assert wrong.float().mean() < 0.12
     assert result.cost["full_pass_flops"] > 0
+
+
+def test_sgd_can_train_a_similarity_network_whose_loss_starts_late() -> None:
+    # SGD with momentum fails if a parameter has no gradient in the first step, and one later
+    _, result = trained(0, 40, "sgd", edge_weights="learned")
+    assert all(p.isfinite().all() for p in result.method.similarity.parameters())
 
 
 @pytest.mark.parametrize("settings", [{}, {"edge_weights": "learned", "lambda_laplacian": 0.3, "pairs": "random"}])

@@ -136,6 +136,8 @@ class DatasetGraphWrapper(MethodWrapper):
         with torch.no_grad():
             neighbors = self.bank.neighbors(output.target_z, c.n_neighbors, self._edge_weights)
         if neighbors is None:
+            if self.similarity is not None:  # a gradient of 0, because SGD with momentum needs one from the first step on
+                terms["similarity"] = 0.0 * self.similarity(output.unlabelled.z, output.unlabelled.z).sum()
             return terms
         terms["bank"] = weight * c.lambda_bank * propagated_cross_entropy(logits, neighbors.mean_F())
         return terms if self.similarity is None else terms | self._pair_terms(output, neighbors, weight)
