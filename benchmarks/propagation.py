@@ -30,6 +30,7 @@ from samekind.data.splits import draw_split
 from samekind.evaluation.metrics import error_rate
 from samekind.fitting.fit_model import fit_model
 from samekind.fitting.fit_options import FitOptions
+from samekind.graphs.affinity import graph_from_neighbors
 from samekind.graphs.linear_systems import conjugate_gradients, degrees, normalize_rows
 from samekind.graphs.nearest_neighbors import nearest_neighbors, neighbors_within
 from samekind.graphs.propagation import local_global_consistency
@@ -79,14 +80,6 @@ def weigh(weight: EdgeWeights, samples: Neighbors, others: Tensor) -> Tensor:
     """Return the weights (n, k) of the edges of all samples."""
     blocks = zip(torch.split(samples.z, BLOCK), torch.split(samples.indices, BLOCK), strict=True)
     return torch.cat([weight(z, others, indices).float() for z, indices in blocks])
-
-
-def graph(weights: Tensor, indices: Tensor) -> csr_array:
-    """Return the symmetric graph W (n, n) of the training images."""
-    n, k = indices.shape
-    parts = (weights.double().flatten(), indices.flatten(), torch.arange(0, n * k + 1, k))
-    A = csr_array(tuple(part.numpy() for part in parts), shape=(n, n))
-    return csr_array(A + A.T)
 
 
 def smooth(W: csr_array, p: Array, y: Array, alpha: float) -> Array:
@@ -139,7 +132,7 @@ def measure(method: str, data: BenchmarkData, labels: int, seed: int, budget: fl
     _, near_test = nearest_neighbors(normalize(z_test, dim=1), normalize(z, dim=1), N_NEIGHBORS)
     p = predictor.probabilities(z).numpy()
     for name, weight in edge_weights(predictor).items():
-        W = graph(weigh(weight, Neighbors(z, near), z), near)
+        W = graph_from_neighbors(weigh(weight, Neighbors(z, near), z), near)
         test_weights = weigh(weight, Neighbors(z_test, near_test), z).double().numpy()
         results = {name: local_global_consistency(W, y, len(data.classes), ALPHA, tolerance=TOLERANCE)}
         results |= {f"{name}, smoothed {alpha}": smooth(W, p, y, alpha) for alpha in SMOOTHING}

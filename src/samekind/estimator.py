@@ -90,10 +90,11 @@ class SemiSupervisedClassifier(FittedEstimator):
         Number of parts into which each batch is divided. They are computed one after another, so that a batch which is too
         large for the memory of the device can be used.
     propagate : True or False, default=False
-        Whether the predictions of a trained network come from its training samples: after the training, the labels are
+        Whether the predictions of a trained network use its training samples too: after the training, the labels are
         propagated over the graph of the nearest neighbours by its features, and a new sample gets the mean of its nearest
-        training samples. This reduces the error where few labels are given and the network is right for most samples, and
-        increases it where it is wrong for a third or more. Methods without a network ignore it.
+        training samples. The predictions are the mean of these class probabilities and of the network's. This reduces the
+        error where few labels are given and the network is right for most samples, and hardly changes it elsewhere. Methods
+        without a network ignore it.
     encoder : str, torch.nn.Module, callable, list of them, or None, default='auto'
         Frozen encoder that turns images or texts into features before the training. With an encoder, `net` and `views` apply
         to the features, which are vectors. None trains a net from scratch.

@@ -66,13 +66,33 @@ def test_a_new_sample_gets_the_weighted_mean_of_its_nearest_training_samples() -
     predictor = PropagatedPredictor.from_points(base, z, F, 2)
     a, b = 0.8**3, 0.6**3  # the cosines of (0.8, 0.6) with the first two points are 0.8 and 0.6
     expected = (a * F[0] + b * F[1]) / (a + b)
-    torch.testing.assert_close(predictor.probabilities(torch.tensor([[1.6, 1.2]]))[0], expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(predictor.propagated(torch.tensor([[1.6, 1.2]]))[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_new_sample_is_predicted_by_the_mean_of_the_graph_and_the_network() -> None:
+    net = Classifier(nn.Identity(), 2, 2)
+    nn.init.zeros_(net.head.get_parameter("weight"))
+    net.head.get_parameter("bias").data.copy_(torch.tensor([3.0, 1.0]).log())  # the network predicts (3/4, 1/4)
+    predictor = PropagatedPredictor.from_points(DeepPredictor(net), torch.eye(2), torch.eye(2), 1)
+    found = predictor.probabilities(torch.eye(2))
+    torch.testing.assert_close(found, torch.tensor([[7 / 8, 1 / 8], [3 / 8, 5 / 8]]))
+
+
+def test_a_training_sample_is_predicted_like_a_new_one(data: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    X, y, _ = data
+    model = estimator().fit(X, y).model_
+    predictor = model.predictor
+    assert isinstance(predictor, PropagatedPredictor)
+    z = model.train_features
+    F = torch.from_numpy(propagate_labels(z, y, 3)).to(z.dtype)
+    network = DeepPredictor.probabilities(predictor, z)
+    torch.testing.assert_close(model.train_probabilities, ((F + network) / 2).detach())
 
 
 def test_a_sample_without_a_similar_neighbour_still_gets_probabilities() -> None:
     base = DeepPredictor(Classifier(nn.Identity(), 2, 2))
     predictor = PropagatedPredictor.from_points(base, torch.eye(2), torch.eye(2), 2)
-    found = predictor.probabilities(torch.tensor([[-1.0, -1.0], [0.0, 0.0]]))
+    found = predictor.propagated(torch.tensor([[-1.0, -1.0], [0.0, 0.0]]))
     torch.testing.assert_close(found, torch.full((2, 2), 0.5))
 
 

@@ -15,6 +15,8 @@ from samekind.errors import DataError, SettingError
 from samekind.graphs.affinity import (
     choose_n_neighbors,
     cosine_graph,
+    cosine_neighbors,
+    graph_from_neighbors,
     out_of_sample_weights,
     out_of_sample_widths,
     self_tuning_graph,
@@ -152,3 +154,18 @@ def test_sharpness_raises_each_weight_to_its_power() -> None:
     assert plain[0, 1] == pytest.approx(math.exp(-1.0)) and plain[1, 2] == pytest.approx(math.exp(-2.0))
     assert sharp[0, 1] == pytest.approx(math.exp(-4.0)) and sharp[1, 2] == pytest.approx(math.exp(-8.0))
     assert sharp[0, 2] == 0.0
+
+
+def test_neighbours_by_cosine_are_sorted_and_are_not_the_sample_itself() -> None:
+    v = torch.nn.functional.normalize(normal(30, 3), dim=1)
+    cosines, indices = cosine_neighbors(v, v, 4, exclude_self=True)
+    expected = (v @ v.T - 3.0 * torch.eye(30)).sort(dim=1, descending=True)
+    torch.testing.assert_close(cosines, expected.values[:, :4])
+    assert torch.equal(indices, expected.indices[:, :4])
+    assert torch.equal(cosine_neighbors(v[:5], v, 1)[1].flatten(), torch.arange(5))
+
+
+def test_an_edge_that_both_samples_choose_has_the_sum_of_both_weights() -> None:
+    W = graph_from_neighbors(torch.tensor([[0.5], [0.25], [0.0]]), torch.tensor([[1], [0], [0]]))
+    assert W.toarray().tolist() == [[0.0, 0.75, 0.0], [0.75, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    assert W.nnz == 2

@@ -15,6 +15,7 @@ from samekind.losses.weak_strong_losses import (
     fairness,
     inner_products,
     masked_cross_entropy,
+    propagated_cross_entropy,
     pseudo_label_graph,
 )
 
@@ -25,6 +26,14 @@ QUARTERS = torch.tensor([[LN3, 0.0], [0.0, LN3]])  # (3/4, 1/4) and (1/4, 3/4)
 def test_masked_samples_count_in_the_denominator() -> None:
     loss = masked_cross_entropy(QUARTERS, torch.tensor([0, 0]), torch.tensor([False, True]))
     assert loss.item() == pytest.approx(math.log(4) / 2)
+
+
+def test_a_propagated_label_counts_by_its_certainty() -> None:
+    # the predictions (3/4, 1/4) and (1/4, 3/4), and a third; the propagated labels are certain, of certainty w, and unknown
+    F_star = torch.tensor([[0.0, 1.0], [0.75, 0.25], [0.5, 0.5]])
+    w = 1.0 - (2 * math.log(2) - 0.75 * LN3) / math.log(2)
+    loss = propagated_cross_entropy(torch.cat([QUARTERS, QUARTERS[:1]]), F_star)
+    assert loss.item() == pytest.approx((math.log(4) + w * math.log(4)) / 3)
 
 
 def test_a_target_may_be_soft() -> None:

@@ -37,6 +37,8 @@ NAMES = [
     "pi_model+learned_graph",
     "mean_teacher+learned_graph",
     "fixmatch+learned_graph",
+    "pi_model+dataset_graph",
+    "fixmatch+dataset_graph",
     "pi_model+sntg",
     "mean_teacher+sntg",
     "temporal_ensembling+sntg",

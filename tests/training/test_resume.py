@@ -434,7 +434,9 @@ def test_a_fit_with_a_supervised_warmup_resumes_bit_for_bit_from_either_stage(tm
 # ---------------------------------------------------------------- methods with a state for every sample
 
 
-@pytest.mark.parametrize("name", ["mean_teacher+sntg", "mean_teacher+fast_swa", "lpdssl", "lpdssl+mean_teacher", "gscnn"])
+@pytest.mark.parametrize(
+    "name", ["mean_teacher+sntg", "mean_teacher+fast_swa", "lpdssl", "lpdssl+mean_teacher", "gscnn", "dataset_graph"]
+)
 def test_the_state_that_a_method_keeps_for_every_sample_is_restored(tmp_path: Path, name: str) -> None:
     # stopped at the 61st view, in the middle of the run and between two full passes
 

@@ -93,6 +93,15 @@ class Batch:
             labelled=None if self.labelled is None else self.labelled.to(device),
         )
 
+    def labelled_positions(self) -> Tensor:
+        """Return the positions of the samples x_l among all labelled samples; raise DataError if they are not known."""
+        if self.labelled is None:
+            raise DataError(
+                "Batch.labelled is None; expected the positions of the batch's labelled samples among all labelled samples, "
+                "as BatchSampler sets them"
+            )
+        return self.labelled
+
     def part(self, k: int, of: int) -> Batch:
         """Return part k of the batch, which is split into `of` equal parts.
 

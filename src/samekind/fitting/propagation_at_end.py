@@ -25,14 +25,16 @@ ALPHA = 0.99  # weight of the neighbours against a sample's own label
 GAMMA = 3.0  # power of the cosine that weights an edge
 TOLERANCE = 1e-6  # of the linear solver
 MOST_HELD_OUT = 100  # largest number of labels that are left out, one at a time, to choose the temperature
+BLOCK = 10_000  # samples whose class probabilities are computed at a time
 LOG_TEMPERATURES = (-4.0, 2.0)
 
 
 def propagate_at_end(model: FittedModel, y: Labels) -> FittedModel:
     """Return the model with propagated predictions: for its training set and, by nearest neighbours, for new samples.
 
-    `model` holds its training set; y (n,) holds the class indices of the training set, -1 for an unlabelled sample. A predictor
-    without a network has propagated its labels already, so its model is returned as it is.
+    Each prediction is the mean of the propagated class probabilities and of the network's, because either can be the better
+    one. `model` holds its training set; y (n,) holds the class indices of the training set, -1 for an unlabelled sample. A
+    predictor without a network has propagated its labels already, so its model is returned as it is.
     """
     predictor, z = model.predictor, model.train_features
     if not isinstance(predictor, DeepPredictor):
@@ -41,9 +43,16 @@ def propagate_at_end(model: FittedModel, y: Labels) -> FittedModel:
         raise LabelError(f"y holds no labelled sample (all {len(y)} are -1). Label at least one per class.")
     F = propagate_labels(z, y, len(model.classes))
     propagated = PropagatedPredictor.from_points(predictor, z, torch.from_numpy(F), min(N_NEIGHBORS, len(z)))
-    codes = np.where(y >= 0, y, F.argmax(1))
-    probabilities = torch.from_numpy(F).to(z.dtype)
+    probabilities = (torch.from_numpy(F).to(z.dtype) + network_probabilities(predictor, z)) / 2
+    codes = np.where(y >= 0, y, probabilities.argmax(1).numpy())
     return replace(model, predictor=propagated, train_codes=codes, train_probabilities=probabilities)
+
+
+@torch.no_grad()
+def network_probabilities(predictor: DeepPredictor, z: Tensor) -> Tensor:
+    """Return the class probabilities (n, C) that the network predicts from the features z (n, d)."""
+    head = next(predictor.parameters())
+    return torch.cat([predictor.probabilities(part.to(head)).to(z) for part in torch.split(z, BLOCK)])
 
 
 def propagate_labels(z: Tensor, y: Labels, n_classes: int) -> Floats:

@@ -58,10 +58,28 @@ def cosine_graph(points: Tensor, k: int, gamma: float = 3.0) -> csr_array:
     cosine = 1.0 - 0.5 * distances.square()
     nonzero = v.any(dim=1)
     weights = cosine.clamp_min(0.0).pow(gamma) * (nonzero[:, None] & nonzero[indices])
+    return graph_from_neighbors(weights, indices)
+
+
+def graph_from_neighbors(weights: Tensor, indices: Tensor) -> csr_array:
+    """Return the edge weights W = A + A^T (n, n), from the weights and indices (n, k) of each sample's neighbours."""
     A = _sparse_from_neighbors(weights, indices)
     W = csr_array(A + A.T)
     W.eliminate_zeros()
     return W
+
+
+def cosine_neighbors(queries: Tensor, points: Tensor, k: int, *, exclude_self: bool = False) -> tuple[Tensor, Tensor]:
+    """Return the cosines and the indices (n_queries, k) of the k points with the largest cosine to each query, largest first.
+
+    Queries and points must have length 1. With `exclude_self`, the queries are the points themselves, and query i does not find
+    point i. All cosines are in memory at once, and are rounded like a matrix product: this is for a few thousand points.
+    """
+    cosines = queries @ points.T
+    if exclude_self:
+        cosines.fill_diagonal_(-torch.inf)
+    largest = cosines.topk(k, dim=1)
+    return largest.values, largest.indices
 
 
 def out_of_sample_weights(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,6 +16,17 @@ def masked_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor) -> Tensor
     mean, so the loss is small while few samples are above the threshold.
     """
     return (mask * F.cross_entropy(logits, target, reduction="none")).mean()
+
+
+def propagated_cross_entropy(logits: Tensor, F_star: Tensor) -> Tensor:
+    """Return the mean over n samples of w_i CE(f_i, ŷ_i), where ŷ_i is the class with the largest propagated probability.
+
+    F_star (n, C) are the propagated class probabilities, and logits (n, C) those of the predictions f. The weight w_i is
+    1 - H(F_i)/ln C, where H is the entropy: it is 1 for a certain class, and 0 if all classes are equally probable.
+    """
+    entropy = -torch.xlogy(F_star, F_star).sum(-1)
+    w = (1.0 - entropy / math.log(max(F_star.shape[1], 2))).clamp(0.0, 1.0)
+    return masked_cross_entropy(logits, F_star.argmax(-1), w)
 
 
 def fairness(logits: Tensor, p: Tensor, fractions: Tensor) -> Tensor:

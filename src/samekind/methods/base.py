@@ -55,6 +55,8 @@ class BatchOutput(NamedTuple):
     # (n_u, C) target probabilities of the unlabelled samples, without gradient; 0 for samples that have no target yet
     target: Tensor
     weight: float  # weight of the consistency term at this point of training
+    # (n_u, d) features from which the targets were predicted, without gradient; None: the targets are not of this batch alone
+    target_z: Tensor | None = None
 
 
 class LabelEvidence(NamedTuple):
@@ -139,6 +141,7 @@ class Method(nn.Module, ABC):
     stores_samples: bool = False
     min_epochs: ClassVar[float] = 0.0  # number of epochs over the unlabelled samples; a shorter training raises a warning
     keeps_output: ClassVar[bool] = False  # True: `losses` stores a BatchOutput in `last_output`, for wrappers
+    keeps_target_features: ClassVar[bool] = False  # True: it does, and the BatchOutput has `target_z`
     pairs_labelled: bool = False  # True: labelled sample k of a batch forms a pair with labelled sample k + n/2
     labelled_views: tuple[str, ...] = ("weak",)  # augmentations of each labelled sample that a batch must contain
     unlabelled_views: tuple[str, ...] = ("weak",)  # augmentations of each unlabelled sample that a batch must contain
@@ -226,6 +229,13 @@ class Method(nn.Module, ABC):
         for a method with a fixed graph, and 0 for other methods.
         """
         return int(self.uses_fixed_graph)
+
+    def later_flops(self, steps: int) -> float:
+        """Return an upper estimate of the operations, in a training of `steps` steps, that a training of a few steps lacks.
+
+        The benchmark needs this number for a method whose memory grows during training. By default it is 0.
+        """
+        return 0.0
 
     def refresh_due(self, steps_done: int, steps: int) -> bool:
         """Return whether `refresh` must be called after `steps_done` of all `steps` training steps."""

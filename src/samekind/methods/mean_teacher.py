@@ -63,6 +63,7 @@ class MeanTeacher(Method):
     averages_over_batch = True
     has_second_view = True
     keeps_output = True
+    keeps_target_features = True
     teacher: Classifier
 
     def __init__(self, net: Classifier, task: Task, config: MeanTeacherConfig | None = None) -> None:
@@ -78,12 +79,12 @@ class MeanTeacher(Method):
         student_view, teacher_view = batch.x_u
         n = len(student_view) + len(batch.y_l)
         with torch.no_grad():
-            target = self.teacher(teacher_view).logits
+            target_z, target = self.teacher(teacher_view)
         output = self.student(torch.cat([student_view, batch.x_l[0]]))
         unlabelled, labelled = split_output(output, [len(student_view), len(batch.y_l)])
         self.diagnostics = prediction_statistics(torch.softmax(unlabelled.logits.detach(), dim=-1))
         w = self.w_max * sigmoid_rampup(progress, self.config.rampup)
-        self.last_output = BatchOutput(unlabelled, labelled, torch.softmax(target, dim=-1), w)
+        self.last_output = BatchOutput(unlabelled, labelled, torch.softmax(target, dim=-1), w, target_z)
         return {
             "supervised": label_cross_entropy(labelled.logits, batch.y_l) / n,
             "consistency": w * softmax_mse(unlabelled.logits, target),

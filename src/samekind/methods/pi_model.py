@@ -37,6 +37,7 @@ class PiModel(Method):
     averages_over_batch = True
     has_second_view = True
     keeps_output = True
+    keeps_target_features = True
     unlabelled_views = ("weak", "weak")
 
     def __init__(self, net: Classifier, task: Task, config: PiModelConfig | None = None) -> None:
@@ -56,7 +57,7 @@ class PiModel(Method):
         first, second, labelled = split_output(output, [n_u, n_u, len(batch.y_l)])
         self.diagnostics = prediction_statistics(torch.softmax(first.logits.detach(), dim=-1))
         w = self.w_max * sigmoid_rampup(progress, self.config.rampup)
-        self.last_output = BatchOutput(first, labelled, torch.softmax(second.logits.detach(), dim=-1), w)
+        self.last_output = BatchOutput(first, labelled, torch.softmax(second.logits.detach(), dim=-1), w, second.z.detach())
         return {
             "supervised": label_cross_entropy(labelled.logits, batch.y_l) / n,
             "consistency": w * softmax_mse(first.logits, second.logits),  # the gradient flows through both predictions

@@ -74,10 +74,11 @@ class DeepPredictor(nn.Module):
 
 
 class PropagatedPredictor(DeepPredictor):
-    """Neural network whose class probabilities come from the nearest training samples, to which labels were propagated.
+    """Neural network with training samples to which labels were propagated: the mean of two class probabilities.
 
-    p(x) = SUM_j w_j F_j / SUM_j w_j over the k training samples with the most similar features by cosine, where F_j are their
-    propagated class probabilities and w_j is the third power of the cosine. Features and similarities are those of the network.
+    One half is the network's prediction f(x). The other half is F(x) = SUM_j w_j F_j / SUM_j w_j over the k training samples
+    with the most similar features by cosine, where F_j are their propagated class probabilities and w_j is the third power of
+    the cosine. Features and similarities are those of the network.
     """
 
     points: Tensor
@@ -99,6 +100,10 @@ class PropagatedPredictor(DeepPredictor):
         return predictor.requires_grad_(False).eval()
 
     def probabilities(self, z: Tensor) -> Tensor:
+        return (super().probabilities(z) + self.propagated(z)) / 2
+
+    def propagated(self, z: Tensor) -> Tensor:
+        """Return the weighted mean (n, C) of the propagated class probabilities of the nearest training samples."""
         v = normalize(z, dim=1).to(self.points.dtype)
         distances, indices = nearest_neighbors(v, self.points, self.n_neighbors)
         weights = (1.0 - 0.5 * distances.square()).clamp_min(torch.finfo(v.dtype).eps).pow(3)

@@ -49,6 +49,7 @@ MODULES = (  # modules of this package; each defines a MethodSpec named SPEC
     "poisson",
     "ensemble",
     "ensemble_teacher",
+    "dataset_graph",
     "learned_graph_extensions",  # registers "learned_graph"
 )
 

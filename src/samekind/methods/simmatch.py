@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from samekind.config import Config, Fraction, NonNegative, Positive, PositiveInt
 from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Batch
-from samekind.errors import DataError
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.weak_strong_losses import (
     aggregate_by_class,
@@ -96,7 +95,7 @@ class SimMatch(Method):
         else:
             e_strong = self.projection(z[:n_u])
         self.diagnostics = prediction_statistics(f.detach())
-        self._batch_parts.append((f.detach(), _slots(batch), e_l.detach(), batch.y_l))
+        self._batch_parts.append((f.detach(), batch.labelled_positions(), e_l.detach(), batch.y_l))
 
         target, instance = q, e_strong[:0].sum()  # the loss of similarities stays 0 until the memory bank is used
         points, y = self.bank.filled()
@@ -132,15 +131,6 @@ class SimMatch(Method):
 
     def predictor(self) -> nn.Module:
         return DeepPredictor(self.teacher)
-
-
-def _slots(batch: Batch) -> Tensor:
-    if batch.labelled is None:
-        raise DataError(
-            "Batch.labelled is None; expected the positions of the batch's labelled samples among all labelled samples, "
-            "as BatchSampler sets them"
-        )
-    return batch.labelled
 
 
 SPEC = MethodSpec(

@@ -11,10 +11,10 @@ from samekind.data.augment.transforms import Views
 from samekind.data.dataset import Batch
 from samekind.losses.cross_entropy import label_cross_entropy
 from samekind.losses.ramps import linear_ramp
-from samekind.methods.base import Method, Task, prediction_statistics
+from samekind.methods.base import BatchOutput, Method, Task, prediction_statistics
 from samekind.methods.mean_teacher import ema_decay_for
 from samekind.methods.predictors import DeepPredictor
-from samekind.nets.classifier import Classifier
+from samekind.nets.classifier import Classifier, split_output
 from samekind.nets.ema import ema_copy, update_ema, warmed_up_decay
 
 
@@ -35,6 +35,7 @@ class WeakToStrong(Method):
     """
 
     has_second_view = True
+    keeps_target_features = True
     step: Tensor
     unlabelled_views = ("strong", "weak")
 
@@ -63,10 +64,13 @@ class WeakToStrong(Method):
         x_strong, x_weak = batch.x_u
         n_u, n_l = len(x_strong), len(batch.y_l)
         with torch.no_grad():  # the weak views only make targets, so no gradient is needed
-            weak = self.student(x_weak).logits
-        strong, labelled = self.student(torch.cat([x_strong, batch.x_l[0]])).logits.split([n_u, n_l])
-        supervised = label_cross_entropy(labelled, batch.y_l) / n_l
-        return {"supervised": supervised, **self.pseudo_label_terms(strong, weak, batch.index, progress)}
+            weak_z, weak = self.student(x_weak)
+        strong, labelled = split_output(self.student(torch.cat([x_strong, batch.x_l[0]])), [n_u, n_l])
+        self.last_output = BatchOutput(
+            strong, labelled, torch.softmax(weak, dim=-1), linear_ramp(progress, self.rampup), weak_z
+        )
+        supervised = label_cross_entropy(labelled.logits, batch.y_l) / n_l
+        return {"supervised": supervised, **self.pseudo_label_terms(strong.logits, weak, batch.index, progress)}
 
     def pseudo_label_terms(self, strong: Tensor, weak: Tensor, index: Tensor, progress: float) -> dict[str, Tensor]:
         q = torch.softmax(weak.detach(), dim=-1)

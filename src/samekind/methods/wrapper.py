@@ -50,5 +50,8 @@ class MethodWrapper(Method):
     def full_passes(self, steps: int) -> int:
         return self.base.full_passes(steps)
 
+    def later_flops(self, steps: int) -> float:
+        return self.base.later_flops(steps)
+
     def predictor(self) -> nn.Module:
         return self.base.predictor()

@@ -74,6 +74,13 @@ def test_full_passes_over_the_dataset_count_towards_the_budget(method: str, budg
     assert 0.7 * budget < cost["flops"] < 1.1 * budget  # the number of iterations of the solvers depends on the features
 
 
+def test_operations_on_a_memory_that_grows_count_towards_the_budget() -> None:
+    # a probe of a few steps has a small bank, so lookups and propagations are almost free in it
+    budget = 1e10
+    cost = execute_run(replace(SPEC, method="dataset_graph", budget=budget, settings={"bank_size": 2000})).record["cost"]
+    assert 0.8 * budget < cost["flops"] < 1.02 * budget
+
+
 def test_a_budget_below_one_full_pass_is_refused() -> None:
     with pytest.raises(
         SettingError, match=r"one full pass of gscnn over the dataset takes .* TFLOP, but the budget is only 2e-06 TFLOP"

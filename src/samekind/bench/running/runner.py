@@ -205,13 +205,14 @@ def steps_in_budget(spec: RunSpec, x: Array, y: Array) -> int:
     method = step_flops(short) / PROBE_STEPS
     fraction = options.warmup_fraction(int(labelled.sum()), short.model.shape)
     step = fraction * (step_flops(probe(2, 0.5)) - method) + (1 - fraction) * method if fraction else method
-    if not short.method.full_passes(PROBE_STEPS):
+    if not short.method.full_passes(PROBE_STEPS) and not short.method.later_flops(PROBE_STEPS):
         return max(1, int(budget / step))
     zero_steps = fit_model(x, y, options, steps=0, keep_training_set=False)
     full_pass = zero_steps.cost["flops"]
 
     def flops(steps: int) -> float:
-        return float(steps * step + zero_steps.method.full_passes(round((1 - fraction) * steps)) * full_pass)
+        after_warmup, method = round((1 - fraction) * steps), zero_steps.method
+        return float(steps * step + method.full_passes(after_warmup) * full_pass + method.later_flops(after_warmup))
 
     steps = bisect_right(range(1, int(budget / step) + 1), budget, key=flops)
     if not steps:
