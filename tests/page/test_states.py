@@ -44,6 +44,31 @@ def test_at_the_end_of_a_list_the_next_key_labels_nothing(opened: Open) -> None:
     page.wait_for_selector("#tile-59.focused")
 
 
+def test_items_that_arrive_late_do_not_replace_a_newer_label(opened: Open) -> None:
+    page = opened()
+    page.evaluate("""() => Promise.all([import('/static/state.js'), import('/static/api.js')]).then(([all, { api }]) => {
+        const fetched = api.items;
+        window.late = new Promise(done => {
+            api.items = async (...request) => {
+                const response = await fetched(...request);
+                await new Promise(go => { window.arrive = go; });
+                queueMicrotask(done);
+                return response;
+            };
+        });
+        all.fetchItems([samekind.state.order[samekind.state.focus]]);
+    })""")
+    page.wait_for_function("() => window.arrive")
+    page.keyboard.press("2")
+    saved(page)
+    label = "() => samekind.state.items.get(samekind.state.order[0]).label"
+    assert page.evaluate(label) == 1
+    page.evaluate("() => { window.arrive(); return window.late; }")
+    page.wait_for_timeout(50)
+    assert page.evaluate(label) == 1
+    undone(page)
+
+
 def test_labels_that_are_replaced_are_counted_and_come_back_with_one_button(opened: Open) -> None:
     page = opened()
     page.locator("#sort").select_option("path")

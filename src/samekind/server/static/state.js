@@ -285,12 +285,17 @@ const fetchRequested = debounce(async () => {
   }
 }, 25);
 
+let itemRequests = 0;
+const changes = new Map(); // id -> the last known change of its label, and the number of item requests before it
 export async function fetchItems(ids, signal) {
   for (let i = 0; i < ids.length; i += 500) {
+    const request = ++itemRequests;
     const response = await api.items(ids.slice(i, i + 500), signal);
     for (const item of response.items) {
       const old = state.items.get(item.id);
-      if (!old?.saving) state.items.set(item.id, { ...item, saving: 0 });
+      const change = changes.get(item.id);
+      const newer = change && change.after >= request ? change.values : {}; // the response may be older than the change
+      if (!old?.saving) state.items.set(item.id, { ...item, ...newer, saving: 0 });
     }
   }
   const oldest = [...state.items.keys()].slice(0, Math.max(0, state.items.size - MAX_ITEMS));
@@ -463,7 +468,9 @@ function release(id) {
 }
 function put(id, classId, status) {
   const item = state.items.get(id);
-  if (item && !item.saving) Object.assign(item, { label: classId, status: status || "unlabelled" });
+  const values = { label: classId, status: status || "unlabelled" };
+  changes.set(id, { values, after: itemRequests });
+  if (item && !item.saving) Object.assign(item, values);
 }
 
 /** Undo or redo the last batch, or undo the one named. */
