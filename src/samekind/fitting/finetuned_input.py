@@ -33,7 +33,7 @@ from samekind.image_layout import as_tensor
 from samekind.methods import ensemble_teacher
 from samekind.nets.encoders.efficientnet import EfficientNetLite
 from samekind.nets.encoders.frozen_features import Encoder, extract_features
-from samekind.nets.encoders.trainable_blocks import FrozenBlocks, last_blocks
+from samekind.nets.encoders.trainable_blocks import FrozenBlocks, count_frozen_blocks
 from samekind.preprocessing.augmented_maps import as_bytes, compute_maps
 from samekind.preprocessing.preprocessor import FitInput
 from samekind.progress import counting_bar, show_line
@@ -64,7 +64,7 @@ def finetune_input(
         return fit_input, None
     features = torch.from_numpy(np.array(fit_input.samples()))
     encoded = fit_input.with_encoder(encoder, features.numpy())
-    frozen = FrozenBlocks(encoder, last_blocks(encoder))
+    frozen = FrozenBlocks(encoder, count_frozen_blocks(encoder))
     timing = _timing(frozen, fit_input.images, options, clock)
     data = _tuning_data(frozen, timing, encoded, labels, options, device)
     if data is None:
@@ -89,9 +89,10 @@ def require_tunable(encoder: Encoder | None, options: FitOptions) -> None:
     if options.finetune not in EXPLICIT:
         return
     if not isinstance(encoder, EfficientNetLite):
+        used = "no encoder of images" if encoder is None else "another encoder"
         raise SettingError(
-            f"finetune is {options.finetune!r}, but only EfficientNet-lite on images can be fine-tuned, and the encoder is "
-            f"{options.encoder!r}. Pass encoder='efficientnet_lite0', or leave finetune out."
+            f"finetune is {options.finetune!r}, but only EfficientNet-lite on images can be fine-tuned, and this fit uses "
+            f"{used}. For images, pass encoder='efficientnet_lite0'; for other data, leave finetune out."
         )
     if processes() > 1:
         raise SettingError(
@@ -131,7 +132,7 @@ def _tuning_data(
 
 
 def _timing(frozen: FrozenBlocks, images: Any, options: FitOptions, clock: Clock) -> _Timing:
-    """Return the number of strong views for which there is time and memory.
+    """Return the number of strong views for which there is time and memory, and the seconds per image.
 
     A fit that resumes uses the number with which it began.
     """
@@ -160,6 +161,6 @@ def _read_timing(path: Path) -> _Timing:
     except (OSError, ValueError, TypeError, RecursionError):
         pass
     raise CheckpointError(
-        f"{path} was changed: it must hold the number of stored views and the seconds per image. Remove {path.parent} to start "
-        "again."
+        f"{path} was changed or cannot be read: it must hold the number of stored views and the seconds per image. To start "
+        f"again, remove the folder {path.parent}; its checkpoints are then lost."
     )

@@ -211,7 +211,10 @@ class DatasetGraphWrapper(MethodWrapper):
         return super().full_passes(steps) + len(self._propagation_steps(steps))
 
     def later_flops(self, steps: int) -> float:
-        """Return the operations of propagations and lookups; in a training of a few steps, the bank is almost empty."""
+        """Return the floating-point operations of all propagations and lookups in a training of `steps` steps.
+
+        They are computed and not measured, because the bank is almost empty in the few steps that are measured.
+        """
         n_classes, n_unlabelled = self.task.n_classes, self.task.batch_unlabelled
         interval, d = refresh_interval(self.config.refresh_steps, steps), self.bank.graph_z.shape[1]
         flops = super().later_flops(steps)

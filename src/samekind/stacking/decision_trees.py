@@ -23,7 +23,7 @@ BOOSTED_DEPTH = 3
 MAX_LEAVES = 500  # with many labels, a leaf of a tree holds at least 1/MAX_LEAVES of them
 MAX_SAMPLES = 5000  # largest number of labelled samples that the trees are grown on
 MAX_COLUMNS = 256  # each split of a tree chooses among at most this number of random columns
-CHUNK_VALUES = 4_000_000  # largest number of values of the samples that are predicted at a time, and of the leaves they reach
+CHUNK_VALUES = 4_000_000  # largest number of array values in one batch of predictions
 
 
 class Trees(NamedTuple):
@@ -72,7 +72,7 @@ def fit_trees(
 ) -> Trees:
     """Return trees for samples X (m, d) with the labels y (m,). A class without a sample gets the probability 0.
 
-    A forest has `n_trees` trees. From MAX_SAMPLES labels on, only every n-th labelled sample is used.
+    A forest has `n_trees` trees. With more than MAX_SAMPLES labels m, every s-th sample is used, s = ceil(m / MAX_SAMPLES).
     """
     some = slice(None, None, -(-len(y) // MAX_SAMPLES))
     X, y, sample_weight = X[some], y[some], sample_weight[some]
@@ -83,8 +83,8 @@ def fit_trees(
     if name == "boosted_trees":
         return _boosted(model, X, present, n_classes)
     grown = [(one.tree_, np.asarray(one.tree_.value[:, 0, :])) for one in model.estimators_]
-    shares = [(tree, value / (value.sum(axis=1, keepdims=True) * len(grown))) for tree, value in grown]
-    return _stacked(shares, [present] * len(shares), np.zeros(n_classes))
+    fractions = [(tree, value / (value.sum(axis=1, keepdims=True) * len(grown))) for tree, value in grown]
+    return _stacked(fractions, [present] * len(fractions), np.zeros(n_classes))
 
 
 def _new_model(name: TreeModel, shape: tuple[int, ...], seed: int, n_trees: int) -> Any:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from samekind.nets.encoders.efficientnet import LITE0, LITE2, EfficientNetLite, efficientnet_lite
 from samekind.nets.encoders.finetuned import is_finetuned
-from samekind.nets.encoders.trainable_blocks import FrozenBlocks, TrainableBlocks, last_blocks
+from samekind.nets.encoders.trainable_blocks import FrozenBlocks, TrainableBlocks, count_frozen_blocks
 
 SIDE = 32
 
@@ -58,6 +58,6 @@ def test_a_merged_encoder_is_frozen_and_counts_as_finetuned(encoder: EfficientNe
 def test_the_last_blocks_begin_where_the_maps_are_halved_for_the_last_time() -> None:
     for variant, n_frozen in ((LITE0, 11), (LITE2, 15)):
         net = EfficientNetLite(64, variant)
-        assert last_blocks(net) == n_frozen
+        assert count_frozen_blocks(net) == n_frozen
         strides = [block.get_submodule("depthwise") for block in net.blocks]
         assert [k for k, conv in enumerate(strides) if isinstance(conv, nn.Conv2d) and conv.stride[0] == 2][-1] == n_frozen

@@ -59,8 +59,8 @@ class FrozenBlocks(nn.Module):
         return f"n_frozen={self.n_frozen}"
 
 
-def last_blocks(encoder: EfficientNetLite) -> int:
-    """Return the number of blocks before the last stage that halves the maps: 11 of 16 for lite0.
+def count_frozen_blocks(encoder: EfficientNetLite) -> int:
+    """Return how many first blocks stay frozen: all before the last stage with stride 2, which are 11 of 16 for lite0.
 
     These blocks take most of the time, so fine-tuning leaves them frozen.
     """
