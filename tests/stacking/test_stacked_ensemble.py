@@ -21,7 +21,8 @@ from samekind.errors import ClassFractionWarning
 from samekind.methods.ensemble import check_fractions
 from samekind.methods.ensemble_predictor import EnsemblePredictor
 from samekind.stacking.ensemble_candidates import WITHOUT_HELD_OUT, Candidate
-from samekind.stacking.stacked_ensemble import ValidationLabels, fit_stacked_ensemble, label_fractions
+from samekind.stacking.ensemble_fit import ValidationLabels
+from samekind.stacking.stacked_ensemble import fit_stacked_ensemble, label_fractions
 
 Array = NDArray[Any]
 

@@ -31,9 +31,9 @@ from samekind.methods.predictors import DeepPredictor
 from samekind.methods.wrapper import MethodWrapper
 from samekind.nets.classifier import Classifier, classifier_from_features
 from samekind.nets.encoders.efficientnet import EfficientNetLite
-from samekind.stacking.ensemble_fit import EnsembleFit
+from samekind.stacking.ensemble_fit import EnsembleFit, ValidationLabels
 from samekind.stacking.one_thread import one_thread
-from samekind.stacking.stacked_ensemble import ValidationLabels, fit_stacked_ensemble
+from samekind.stacking.stacked_ensemble import fit_stacked_ensemble
 from samekind.training.engine import Engine, open_engine
 from samekind.training.schedules import Schedule
 

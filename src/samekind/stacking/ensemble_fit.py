@@ -18,6 +18,14 @@ from samekind.stacking.smoothing import Smoother
 
 
 @dataclass(frozen=True)
+class ValidationLabels:
+    """Labelled samples that no part of the ensemble learns from: their positions and classes, both (m,)."""
+
+    index: Labels
+    y: Labels
+
+
+@dataclass(frozen=True)
 class GraphPart:
     """One graph of the ensemble, and the weighted mean of all predictions of training samples that are smoothed over it."""
 

@@ -30,7 +30,7 @@ from samekind.stacking.ensemble_candidates import (
     of_graph,
     weigh_candidates,
 )
-from samekind.stacking.ensemble_fit import BasePart, EnsembleFit, GraphPart
+from samekind.stacking.ensemble_fit import BasePart, EnsembleFit, GraphPart, ValidationLabels
 from samekind.stacking.gaussian_mixtures import FittedMixtures, MixtureFitter, QuadraticForm
 from samekind.stacking.input_views import column_statistics, fit_projection, make_view
 from samekind.stacking.kernel_logistic import (
@@ -61,14 +61,6 @@ GRAPHS = ("unit", "standardized")
 CONTRAST = 2.0  # potentials are scaled to this root mean square before the softmax
 MAX_RESPONSES = 20_000_000  # largest number of values in the results of `Smoother.responses` for held-out samples
 PSEUDO_LABELS = 10.0  # added to the number of labels of each class in the estimate of the class fractions
-
-
-@dataclass(frozen=True)
-class ValidationLabels:
-    """Labelled samples that no part of the ensemble learns from: their positions and classes, both (m,)."""
-
-    index: Labels
-    y: Labels
 
 
 @dataclass(frozen=True)
