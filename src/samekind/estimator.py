@@ -108,7 +108,7 @@ class SemiSupervisedClassifier(FittedEstimator):
     finetune : 'auto', 'none', 'last' or 'all', default='auto'
         Whether a pretrained EfficientNet-lite is trained further on the labels and on all unlabelled images: its last blocks
         ("last") or all blocks ("all"; a step takes several times as long). This takes minutes, and lowers the error on
-        CIFAR-10 by 5 to 9 points. "auto" trains the last blocks if `minutes` allows it, and discards the result if it predicts
+        CIFAR-10 by 5 to 8 points. "auto" trains the last blocks if `minutes` allows it, and discards the result if it predicts
         held-out labels worse than the frozen encoder.
     cache : path, FeatureCache or None, default=None
         Directory for encoded features and decoded images, so that several fits share them. None keeps features in memory.

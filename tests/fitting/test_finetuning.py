@@ -18,12 +18,14 @@ from samekind.clock import Clock
 from samekind.errors import CheckpointError, SettingError
 from samekind.fitting.finetuned_input import MAPS, VIEWS_FILE
 from samekind.fitting.finetuning import hold_out_half
-from samekind.fitting.finetuning_plan import FinetuningPlan, affordable_views, plan_finetuning, rounds_end_at
+from samekind.fitting.finetuning_plan import FinetuningPlan, affordable_views, plan_finetuning, rounds_end_at, views_end_at
 from samekind.nets.encoders.efficientnet import efficientnet_lite
 from samekind.nets.encoders.finetuned import is_finetuned
 
 SIDE = 32
 ENCODER = f"efficientnet_lite0@{SIDE}"
+# predictions for a few images may have other class fractions than the labels, which raises a warning
+pytestmark = pytest.mark.filterwarnings("ignore::samekind.errors.ClassFractionWarning")
 
 
 def images(n: int = 60) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -215,6 +217,11 @@ def test_round_1_gets_half_of_the_time_and_round_2_the_rest() -> None:
     first, second = (plan.end_of_round(number, Clock(earlier=180.0)) for number in (1, 2))
     assert second == pytest.approx(10.0 * 0.9 - 0.1) and first == pytest.approx((3.0 + 8.9) / 2, abs=0.1)
     assert FinetuningPlan("last", 5, 16, 100).end_of_round(1, Clock()) is None
+
+
+def test_no_view_begins_after_half_of_the_time_until_the_rounds_end() -> None:
+    assert views_end_at(20.0, 100.0) == 60.0
+    assert views_end_at(120.0, 100.0) == 120.0
 
 
 @pytest.mark.parametrize(("n", "steps"), [(10, 60), (2000, 150), (8000, 300), (10**6, 600)])

@@ -74,3 +74,9 @@ def test_progress_counts_the_images_of_all_views(frozen: FrozenBlocks) -> None:
     seen: list[tuple[int, int]] = []
     compute_maps(frozen, images(40), 2, on_samples=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (120, 120) and [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_views_that_are_missing_when_the_time_is_over_are_left_out_after_the_first(frozen: FrozenBlocks) -> None:
+    whole = compute_maps(frozen, images(40), 3)
+    late = compute_maps(frozen, images(40), 3, is_late=lambda: True)
+    assert len(late.strong) == 1 and torch.equal(late.strong[0], whole.strong[0]) and torch.equal(late.clean, whole.clean)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from samekind.fitting.finetuning_plan import (
     affordable_views,
     plan_finetuning,
     rounds_end_at,
+    views_end_at,
 )
 from samekind.fitting.fit_options import FitOptions
 from samekind.fitting.tuning_data import TuningData, TuningImages, TuningMaps
@@ -66,7 +68,7 @@ def finetune_input(
     encoded = fit_input.with_encoder(encoder, features.numpy())
     frozen = FrozenBlocks(encoder, count_frozen_blocks(encoder))
     timing = _timing(frozen, fit_input.images, options, clock)
-    data = _tuning_data(frozen, timing, encoded, labels, options, device)
+    data = _tuning_data(frozen, timing, encoded, labels, options, device, clock)
     if data is None:
         return encoded, None
     blocks: Blocks = "all" if options.finetune == "all" else "last"
@@ -109,7 +111,13 @@ class _Timing(NamedTuple):
 
 
 def _tuning_data(
-    frozen: FrozenBlocks, timing: _Timing, fit_input: FitInput, labels: Labels, options: FitOptions, device: torch.device
+    frozen: FrozenBlocks,
+    timing: _Timing,
+    fit_input: FitInput,
+    labels: Labels,
+    options: FitOptions,
+    device: torch.device,
+    clock: Clock,
 ) -> TuningData | None:
     """Return the samples of the fine-tuning; None if finetune="auto" has too little time for it."""
     flip = not classes_are_characters(labels.classes.tolist())
@@ -123,9 +131,15 @@ def _tuning_data(
             show_line(f"fine-tuning: not used; {options.minutes:g} minutes are too short for it")
         return None
     n_views = max(1, timing.views)
+    ends_at = rounds_end_at(options.minutes, len(images), timing.seconds_per_image)
+    path = _views_file(options)
+    resumes = path is not None and path.exists()
+    deadline = math.inf if ends_at is None or resumes else views_end_at(clock.seconds(), 60.0 * ends_at)
     cache = None if fit_input.cache is None else replace(fit_input.cache, folder=Path(fit_input.cache.folder) / MAPS)
     with counting_bar((n_views + 1) * len(images), "computing feature maps", visible=options.verbose) as draw:
-        maps = compute_maps(frozen, images, n_views, flip=flip, cache=cache, on_samples=draw)
+        late = partial(_is_late, clock, deadline)
+        maps = compute_maps(frozen, images, n_views, flip=flip, cache=cache, on_samples=draw, is_late=late)
+    _save_timing(timing._replace(views=len(maps.strong)), options)  # a fit that resumes must have the same views
     with count_flops() as counted:
         frozen.map_shape()
     return TuningMaps(frozen_features, n_classes, device, counted() * len(images) * (n_views + 1), maps, frozen.n_frozen)
@@ -136,7 +150,7 @@ def _timing(frozen: FrozenBlocks, images: Any, options: FitOptions, clock: Clock
 
     A fit that resumes uses the number with which it began.
     """
-    path = None if options.checkpoint is None else Path(options.checkpoint) / VIEWS_FILE
+    path = _views_file(options)
     if path is not None and path.exists():
         return _read_timing(path)
     left = None if options.minutes is None else 60.0 * END_PART * options.minutes - clock.seconds()
@@ -146,11 +160,22 @@ def _timing(frozen: FrozenBlocks, images: Any, options: FitOptions, clock: Clock
     extract_features(frozen, timed)
     seconds = timer.seconds() / len(timed)
     n_bytes = 4 * int(np.prod(frozen.map_shape()))
-    found = _Timing(affordable_views(len(images), n_bytes, seconds, left), seconds)
-    if path is not None:
+    return _Timing(affordable_views(len(images), n_bytes, seconds, left), seconds)
+
+
+def _is_late(clock: Clock, deadline: float) -> bool:
+    return clock.seconds() > deadline
+
+
+def _views_file(options: FitOptions) -> Path | None:
+    return None if options.checkpoint is None else Path(options.checkpoint) / VIEWS_FILE
+
+
+def _save_timing(timing: _Timing, options: FitOptions) -> None:
+    path = _views_file(options)
+    if path is not None and not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, json.dumps(found._asdict()).encode())
-    return found
+        atomic_write(path, json.dumps(timing._asdict()).encode())
 
 
 def _read_timing(path: Path) -> _Timing:

@@ -56,6 +56,11 @@ def affordable_views(n_samples: int, bytes_per_sample: int, seconds_per_image: f
     return max(0, min(MOST_VIEWS, stored, in_time))
 
 
+def views_end_at(began: float, rounds_end: float) -> float:
+    """Return the second after which no further view is computed: half of the time until the rounds must end is then over."""
+    return began + max(0.0, rounds_end - began) / 2
+
+
 def rounds_end_at(minutes: float | None, n_samples: int, seconds_per_image: float) -> float | None:
     """Return the minutes since the fit began at which the rounds must end, so that a pass over all images is still possible."""
     return None if minutes is None else END_PART * minutes - WHOLE_PASS * seconds_per_image * n_samples / 60.0

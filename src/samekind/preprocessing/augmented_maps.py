@@ -6,6 +6,7 @@ image is the same in every run with the same seed, whichever images are requeste
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,10 +93,12 @@ def compute_maps(
     seed: int = 0,
     cache: FeatureCache | None = None,
     on_samples: OnSamples | None = None,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> AugmentedMaps:
     """Return the maps of the images and of `n_views` strong views, computed one view after the other.
 
-    `on_samples(done, total)` counts the images of all views.
+    `on_samples(done, total)` counts the images of all views. If `is_late` returns True after a strong view, the views that are
+    missing are left out.
     """
     n, shape = len(images), frozen.map_shape()
     side = min(images[:1].shape[1:3])
@@ -110,4 +113,6 @@ def compute_maps(
 
         features = extract_features(frozen, seen, cache=cache, batch=CHUNK, on_samples=count)
         maps.append(as_tensor(features).view(n, *shape))
+        if number and is_late():
+            break
     return AugmentedMaps(maps[0], tuple(maps[1:]))
